@@ -1,0 +1,1 @@
+//! Every decision of Expediter: a state machine without IO.

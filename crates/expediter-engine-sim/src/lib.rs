@@ -1,0 +1,1 @@
+//! What one vLLM-like replica would do.

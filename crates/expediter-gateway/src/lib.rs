@@ -1,0 +1,1 @@
+//! IO shell of the core: server, upstream client, probing, discovery, metrics, admin.

@@ -1,0 +1,16 @@
+//! Words that cross between decision and replica: units, ids, time, random draws, and what an engine reports.
+//!
+//! Nothing here decides, and nothing here does IO. A type carries its unit, so that two numbers that must not
+//! be swapped are two types.
+
+mod ids;
+mod prng;
+mod report;
+mod time;
+mod units;
+
+pub use ids::{ModelId, ReplicaId, RequestId};
+pub use prng::Prng;
+pub use report::EngineReport;
+pub use time::Time;
+pub use units::{BlockSize, Blocks, Tokens};

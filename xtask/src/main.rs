@@ -1,0 +1,2 @@
+//! Checks, tests and generated files of the tree.
+fn main() {}
