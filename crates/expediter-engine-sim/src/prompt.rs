@@ -1,0 +1,114 @@
+//! A prompt as the engine sees it: a length, and one chained hash for each block that may be shared.
+
+use std::sync::Arc;
+
+use expediter_types::{BlockSize, Tokens};
+
+/// Hash of one full block chained with all blocks before it: equal hash, equal prefix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BlockHash(pub u64);
+
+impl BlockHash {
+    /// The parent of every first block. `salt` keeps apart what must not share blocks: adapters, cache salts.
+    pub const fn root(salt: u64) -> Self {
+        Self(mix(salt ^ 0x6a09_e667_f3bc_c908))
+    }
+
+    /// The hash of the block that holds `ids` and follows `self`.
+    #[must_use]
+    pub fn then(self, ids: &[u32]) -> Self {
+        Self(ids.iter().fold(mix(self.0), |state, id| mix(state ^ u64::from(*id))))
+    }
+}
+
+/// The tokens that a request brings, without their values: what can be shared is known by its hashes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Prompt {
+    tokens: Tokens,
+    hashes: Arc<[BlockHash]>,
+}
+
+impl Prompt {
+    /// A prompt of these token ids. Prompts share blocks only where `salt` is equal.
+    pub fn from_token_ids(ids: &[u32], block_size: BlockSize, salt: u64) -> Self {
+        Self::with_continuation(ids, &[], block_size, salt)
+    }
+
+    /// As `from_token_ids`, where the tokens that will be produced are known as well: a later prompt that
+    /// repeats prompt and answer then finds the blocks of both.
+    pub fn with_continuation(ids: &[u32], output: &[u32], block_size: BlockSize, salt: u64) -> Self {
+        let size = block_size.0.get() as usize;
+        let (mut hash, mut hashes) =
+            (BlockHash::root(salt), Vec::with_capacity((ids.len() + output.len()) / size));
+        let mut push = |block: &[u32]| {
+            hash = hash.then(block);
+            hashes.push(hash);
+        };
+        let mut blocks = ids.chunks_exact(size);
+        blocks.by_ref().for_each(&mut push);
+        // The block that the prompt leaves half full is filled by the first tokens of the output.
+        let mut seam = blocks.remainder().to_vec();
+        let (head, tail) = output.split_at(output.len().min(size - seam.len()));
+        seam.extend_from_slice(head);
+        if seam.len() == size {
+            push(&seam);
+        }
+        tail.chunks_exact(size).for_each(push);
+        Self { tokens: Tokens(ids.len() as u64), hashes: hashes.into() }
+    }
+
+    /// A prompt known by its block hashes only, as a trace gives them. Hashes beyond the prompt's full blocks
+    /// belong to its output; where they are absent, those blocks are never shared.
+    pub fn from_hashes(tokens: Tokens, hashes: impl Into<Arc<[BlockHash]>>) -> Self {
+        Self { tokens, hashes: hashes.into() }
+    }
+
+    /// The length of the prompt.
+    pub const fn tokens(&self) -> Tokens {
+        self.tokens
+    }
+
+    /// One hash for each leading full block of prompt and, where known, output.
+    pub fn hashes(&self) -> &[BlockHash] {
+        &self.hashes
+    }
+}
+
+/// The finaliser of `SplitMix64`: every input bit reaches every output bit.
+/// Source: Steele, Lea, Flood, "Fast Splittable Pseudorandom Number Generators", OOPSLA 2014.
+const fn mix(value: u64) -> u64 {
+    let value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    value ^ (value >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU32;
+
+    use super::*;
+
+    const SIZE: BlockSize = BlockSize(NonZeroU32::new(4).unwrap());
+
+    #[test]
+    fn a_hash_stands_for_the_whole_prefix() {
+        let hashes = |ids: &[u32], salt| Prompt::from_token_ids(ids, SIZE, salt).hashes().to_vec();
+        let a = hashes(&[1, 2, 3, 4, 5, 6, 7, 8, 9], 0);
+        assert_eq!(a.len(), 2, "only full blocks have a hash");
+        assert_eq!(a[0], hashes(&[1, 2, 3, 4], 0)[0]);
+        assert_ne!(a[1], hashes(&[0, 2, 3, 4, 5, 6, 7, 8], 0)[1], "a later block knows its parents");
+        assert_ne!(a[0], hashes(&[1, 2, 3, 4], 1)[0], "a salt keeps apart");
+    }
+
+    #[test]
+    fn the_next_turn_finds_prompt_and_answer() {
+        let ids: Vec<u32> = (0..13).collect();
+        for cut in 0..=ids.len() {
+            let (prompt, output) = ids.split_at(cut);
+            let turn = Prompt::with_continuation(prompt, output, SIZE, 0);
+            assert_eq!(turn.hashes(), Prompt::from_token_ids(&ids, SIZE, 0).hashes(), "cut at {cut}");
+            assert_eq!(turn.tokens(), Tokens(cut as u64));
+        }
+    }
+}
