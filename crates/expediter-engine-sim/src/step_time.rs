@@ -107,6 +107,9 @@ mod tests {
         batch
     }
 
+    /// Name, steps, ms on 8B TP1, on 70B TP2, on 70B TP4.
+    type Case = (&'static str, Vec<Batch>, [Option<f64>; 3]);
+
     /// The table "Typical values" of the calibration, which rounds to whole or tenths of milliseconds.
     #[test]
     fn typical_steps_take_their_published_time() {
@@ -116,8 +119,6 @@ mod tests {
         cold.add_prefill(Tokens(1_984), Tokens(0));
         let mut long = decodes(64);
         long.add_prefill(Tokens(1_984), Tokens(30_000));
-        /// Name, steps, ms on 8B TP1, on 70B TP2, on 70B TP4.
-        type Case = (&'static str, Vec<Batch>, [Option<f64>; 3]);
         let cases: Vec<Case> = vec![
             ("304 over 1,536 cached", prefill(&[(304, 1_536)]), [Some(30.0), Some(135.0), Some(77.0)]),
             ("1,800 cold", prefill(&[(1_800, 0)]), [Some(134.0), Some(649.0), Some(361.0)]),

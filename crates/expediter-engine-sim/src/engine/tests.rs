@@ -1,3 +1,5 @@
+use std::collections::BTreeMap;
+
 use proptest::prelude::*;
 
 use super::*;
@@ -132,7 +134,13 @@ fn the_last_of_the_batch_is_preempted_and_computed_again() {
     assert_schedule(
         small(3, 8, 64),
         &[ask(1, 1, 4, 3), ask(2, 2, 4, 3)],
-        &["run 1:4 2:4 | use 2 of 2", "run 1:1 | wait 2 | use 2 of 3", "run 1:1 2:1 | use 2 of 2"],
+        &[
+            "run 1:4 2:4 | use 2 of 2",
+            "run 1:1 | wait 2 | use 2 of 3",
+            "run 1:1 | wait 2 | use 2 of 3 | 1*",
+            "run 2:1 | use 2 of 3",
+            "run 2:1 | use 2 of 3 | 2*",
+        ],
     );
 }
 
@@ -252,7 +260,7 @@ fn acts() -> impl Strategy<Value = Vec<Vec<Act>>> {
 fn play(settings: &Settings, acts: &[Vec<Act>], seed: u64) -> Vec<(u64, Progress)> {
     let (mut engine, mut rng) = (Engine::new(settings.clone()), Prng::new(seed));
     let (mut now, mut history) = (Time::ZERO, Vec::new());
-    let (mut arrived, mut open): (u64, std::collections::BTreeMap<u64, (Ask, u64)>) = (0, Default::default());
+    let (mut arrived, mut open) = (0, BTreeMap::<u64, (Ask, u64)>::new());
     let mut rounds = acts.iter();
     loop {
         let round = rounds.next();
