@@ -1,0 +1,53 @@
+//! The ledger of one replica: what was sent there and is not settled, as we count it. Never stale.
+
+use expediter_types::Tokens;
+
+/// Requests and tokens in flight at one replica. Every [`Charge`] it gives out comes back exactly once: a charge
+/// cannot be copied, and releasing consumes it.
+#[derive(Debug, Default)]
+pub(crate) struct Ledger {
+    requests: u64,
+    tokens: Tokens,
+}
+
+/// The work that one attempt still means to its replica.
+#[derive(Debug)]
+#[must_use = "a charge that is dropped is load that never goes away"]
+pub(crate) struct Charge(Tokens);
+
+impl Ledger {
+    /// Books one request of `tokens`.
+    pub(crate) fn charge(&mut self, tokens: Tokens) -> Charge {
+        // Bounded, so that one absurd claim cannot saturate the sum and be forgotten in its release.
+        let tokens = tokens.min(CHARGE_MAX);
+        self.requests += 1;
+        self.tokens += tokens;
+        Charge(tokens)
+    }
+
+    /// Replaces what is left of a request's work.
+    pub(crate) fn recharge(&mut self, charge: &mut Charge, tokens: Tokens) {
+        let tokens = tokens.min(CHARGE_MAX);
+        self.tokens = self.tokens.saturating_sub(charge.0) + tokens;
+        charge.0 = tokens;
+    }
+
+    /// Books a request out.
+    pub(crate) fn release(&mut self, Charge(tokens): Charge) {
+        self.requests = self.requests.saturating_sub(1);
+        self.tokens = self.tokens.saturating_sub(tokens);
+    }
+
+    /// Requests in flight.
+    pub(crate) fn requests(&self) -> u64 {
+        self.requests
+    }
+
+    /// Work in flight.
+    pub(crate) fn tokens(&self) -> Tokens {
+        self.tokens
+    }
+}
+
+/// 2³² tokens: more than any context window, and 2³² of them still fit the sum.
+const CHARGE_MAX: Tokens = Tokens(1 << 32);

@@ -1,0 +1,168 @@
+//! Which replica gets a request, among those that qualify.
+
+use std::fmt;
+use std::str::FromStr;
+
+use expediter_types::{Prng, ReplicaId, Time};
+
+use crate::decision::{Candidate, Verdict};
+use crate::replica::Replica;
+
+/// How a replica is chosen among those that qualify: ready, listing the model, not pushing back, not tried yet.
+///
+/// The load that policies compare counts what was dispatched from the moment of dispatch. Traffic that goes
+/// around this gateway is added where a fresh report shows it. A replica on its ramp shows its load enlarged.
+/// Equal loads go to the replica whose last request lies furthest back, so that an idle one is always found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Policy {
+    /// In order of id, round and round.
+    RoundRobin,
+    /// By a draw.
+    Random,
+    /// The fewest requests in flight.
+    LeastRequests,
+    /// Of two drawn with replacement, the one with fewer requests in flight.
+    /// Source: Mitzenmacher, "The Power of Two Choices", IEEE TPDS 12(10), 2001.
+    PowerOfTwo,
+    /// The least product of recent worst time to first token and requests in flight, this one included.
+    /// Source: finagle's `PeakEwma` load balancer.
+    PeakEwma,
+    /// The fewest tokens still to compute: prompts not answered yet and answers as long as they are expected.
+    LeastTokens,
+}
+
+impl Policy {
+    /// Every policy.
+    pub const ALL: [Self; 6] = [
+        Self::RoundRobin,
+        Self::Random,
+        Self::LeastRequests,
+        Self::PowerOfTwo,
+        Self::PeakEwma,
+        Self::LeastTokens,
+    ];
+
+    /// The name in settings, metrics and records.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::RoundRobin => "round_robin",
+            Self::Random => "random",
+            Self::LeastRequests => "least_requests",
+            Self::PowerOfTwo => "power_of_two",
+            Self::PeakEwma => "peak_ewma",
+            Self::LeastTokens => "least_tokens",
+        }
+    }
+}
+
+impl fmt::Display for Policy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// A name that is no policy.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "`{0}` is no policy; choose round_robin, random, least_requests, power_of_two, peak_ewma or least_tokens"
+)]
+pub struct UnknownPolicy(pub String);
+
+impl FromStr for Policy {
+    type Err = UnknownPolicy;
+
+    fn from_str(name: &str) -> Result<Self, UnknownPolicy> {
+        let known = Self::ALL.into_iter().find(|policy| policy.as_str() == name);
+        known.ok_or_else(|| UnknownPolicy(name.to_owned()))
+    }
+}
+
+/// What the pool knows that a replica alone does not.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PoolView {
+    /// Tokens a request usually means: what one that went around this gateway is taken for.
+    pub(crate) typical_charge: f64,
+    /// Seconds to the first token, usually: what a replica that never answered is taken for.
+    pub(crate) typical_ttft: f64,
+    /// Age from which a report is not used.
+    pub(crate) stale_after: std::time::Duration,
+    /// Time to the full share.
+    pub(crate) ramp: std::time::Duration,
+}
+
+/// The load of a replica, in the unit of the policy, enlarged while it is on its ramp.
+pub(crate) fn load(policy: Policy, replica: &Replica, pool: &PoolView, now: Time) -> f64 {
+    let own = replica.ledger.requests() as f64;
+    let foreign = replica.reported.foreign(pool.stale_after, now);
+    let load = match policy {
+        Policy::RoundRobin | Policy::Random | Policy::LeastRequests | Policy::PowerOfTwo => own + foreign,
+        Policy::PeakEwma => replica.ttft.peak(now).unwrap_or(pool.typical_ttft) * (own + foreign + 1.0),
+        Policy::LeastTokens => replica.ledger.tokens().0 as f64 + foreign * pool.typical_charge,
+    };
+    load / replica.weight(pool.ramp, now)
+}
+
+/// The state that a policy keeps between decisions.
+#[derive(Debug, Default)]
+pub(crate) struct Chooser {
+    /// Where the rotation stands.
+    last: Option<ReplicaId>,
+}
+
+impl Chooser {
+    /// Picks one of the candidates that `qualify` and writes each one's verdict. `fleet` and `candidates` are
+    /// the same replicas in order of id, so that one seed means one sequence of draws; at least one qualifies.
+    pub(crate) fn choose(
+        &mut self,
+        policy: Policy,
+        fleet: &[Replica],
+        candidates: &mut [Candidate],
+        qualifying: usize,
+        rng: &mut Prng,
+    ) -> usize {
+        let qualifies = |candidate: &Candidate| candidate.verdict == QUALIFIES;
+        let nth = |candidates: &[Candidate], n: usize| {
+            let mut fits = candidates.iter().enumerate().filter(|(_, candidate)| qualifies(candidate));
+            fits.nth(n).map_or(0, |(index, _)| index)
+        };
+        let before = |candidates: &[Candidate], a: usize, b: usize| {
+            let by_load = candidates[a].load.total_cmp(&candidates[b].load);
+            by_load.then(fleet[a].last_turn.cmp(&fleet[b].last_turn)).then(a.cmp(&b)).is_le()
+        };
+        let chosen = match policy {
+            Policy::RoundRobin => {
+                let next =
+                    candidates.iter().position(|c| qualifies(c) && self.last.is_none_or(|l| l < c.replica));
+                next.unwrap_or_else(|| nth(candidates, 0))
+            }
+            Policy::Random => nth(candidates, rng.below(qualifying)),
+            Policy::PowerOfTwo => {
+                let mut draw = || nth(candidates, rng.below(qualifying));
+                let (a, b) = (draw(), draw());
+                let (winner, loser) = if before(candidates, a, b) { (a, b) } else { (b, a) };
+                candidates[loser].verdict = lost_by_load(&candidates[winner], &candidates[loser]);
+                winner
+            }
+            Policy::LeastRequests | Policy::PeakEwma | Policy::LeastTokens => {
+                let fits = (0..candidates.len()).filter(|&index| qualifies(&candidates[index]));
+                let least = fits.reduce(|a, b| if before(candidates, a, b) { a } else { b }).unwrap_or(0);
+                let winner = candidates[least];
+                for candidate in candidates.iter_mut().filter(|candidate| qualifies(candidate)) {
+                    candidate.verdict = lost_by_load(&winner, candidate);
+                }
+                least
+            }
+        };
+        candidates[chosen].verdict = Verdict::Chosen;
+        self.last = Some(candidates[chosen].replica);
+        chosen
+    }
+}
+
+/// The verdict of a candidate that qualifies and has not been compared: what it keeps where the policy never
+/// looks at it.
+pub(crate) const QUALIFIES: Verdict = Verdict::NotDrawn;
+
+fn lost_by_load(winner: &Candidate, loser: &Candidate) -> Verdict {
+    if loser.load > winner.load { Verdict::HigherLoad } else { Verdict::Tied }
+}
