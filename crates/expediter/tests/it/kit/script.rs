@@ -172,6 +172,13 @@ fn frame(id: &str, delta: &serde_json::Value, finish: Option<&str>) -> String {
     .to_string()
 }
 
+/// A token of `/v1/completions`.
+pub fn text_frame(id: &str, text: &str, finish: Option<&str>) -> String {
+    json!({"id": id, "object": "text_completion", "created": 1_700_000_000, "model": "m-8b",
+           "choices": [{"index": 0, "text": text, "logprobs": null, "finish_reason": finish}]})
+    .to_string()
+}
+
 /// The frame with empty `choices` that ends a stream with `include_usage`.
 pub fn usage_frame(id: &str, input: u64, output: u64) -> String {
     json!({"id": id, "object": "chat.completion.chunk", "created": 1_700_000_000, "model": "m-8b", "choices": [],
@@ -190,6 +197,11 @@ pub fn completion(id: &str, text: &str, finish: &str, input: u64, output: u64) -
 
 fn usage(input: u64, output: u64) -> serde_json::Value {
     json!({"prompt_tokens": input, "completion_tokens": output, "total_tokens": input + output})
+}
+
+/// The stream of these payloads.
+pub fn stream_of(payloads: &[String]) -> Vec<u8> {
+    payloads.iter().flat_map(|payload| format!("data: {payload}\n\n").into_bytes()).collect()
 }
 
 /// Cuts a stream whose events end with `\n\n` into events; an unfinished rest is the last piece.
