@@ -107,13 +107,14 @@ impl Builder {
     }
 
     fn made_config(&self) -> String {
-        let mut text = String::from("pools:\n");
-        for (model, replicas) in &self.pools {
-            let _ = writeln!(text, "  {model}:\n    replicas: [{}]", replicas.join(", "));
+        let mut text = String::new();
+        for (n, (model, replicas)) in self.pools.iter().enumerate() {
+            let key = if n == 0 { "pools:\n" } else { "" };
+            let _ = writeln!(text, "{key}  {model}:\n    replicas: [{}]", replicas.join(", "));
         }
-        text.push_str("aliases:\n");
-        for (name, target) in &self.aliases {
-            let _ = writeln!(text, "  {name}: {target}");
+        for (n, (name, target)) in self.aliases.iter().enumerate() {
+            let key = if n == 0 { "aliases:\n" } else { "" };
+            let _ = writeln!(text, "{key}  {name}: {target}");
         }
         text.push_str(&self.yaml);
         text
