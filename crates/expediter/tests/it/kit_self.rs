@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use crate::kit::client::{Client, End, Progress};
 use crate::kit::fixture;
 use crate::kit::gateway::{CHAT, chat_body, metric_sum};
+use crate::kit::h2::{Frame, H2, RawH2};
 use crate::kit::replica::{Kind, Manners, Replica, Then, attempts, chunked, on_posts_in_order};
 use crate::kit::script::{self, script};
 use crate::kit::sse;
@@ -147,4 +148,58 @@ fn chunks_and_metrics_are_read_as_written() {
     let text = "# TYPE x gauge\nx{pool=\"p\",replica=\"a\"} 1\nx{pool=\"p\",replica=\"b\"} 2.5\nxy 7\n";
     assert!((metric_sum(text, "x", &[("pool", "p")]) - 3.5).abs() < 1e-9);
     assert!((metric_sum(text, "x", &[("replica", "b")]) - 2.5).abs() < 1e-9);
+}
+
+/// A server of the `h2` crate that answers one request with three events, 50 ms apart, and then
+/// waits; it returns how the stream ended.
+fn h2_server(listener: std::net::TcpListener) -> std::thread::JoinHandle<String> {
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            listener.set_nonblocking(true).unwrap();
+            let listener = tokio::net::TcpListener::from_std(listener).unwrap();
+            let (stream, _) = listener.accept().await.unwrap();
+            let mut connection = h2::server::handshake(stream).await.unwrap();
+            let (request, mut respond) = connection.accept().await.unwrap().unwrap();
+            assert_eq!((request.method().as_str(), request.uri().path()), ("POST", CHAT));
+            let mut send = respond.send_response(http::Response::new(()), false).unwrap();
+            let answer = async {
+                for n in 0..3 {
+                    send.send_data(format!("data: {n}\n\n").into(), false).unwrap();
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                }
+                match std::future::poll_fn(|context| send.poll_reset(context)).await {
+                    Ok(reason) => format!("reset {reason:?}"),
+                    Err(error) => format!("closed {}", error.is_io() || error.is_go_away()),
+                }
+            };
+            tokio::select! {
+                ended = answer => ended,
+                _ = connection.accept() => String::from("closed"),
+            }
+        })
+    })
+}
+
+#[test]
+fn http2_clients_read_events_and_cancel() {
+    for raw in [false, true] {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let server = h2_server(listener);
+        if raw {
+            let mut client = RawH2::connect(address);
+            client.post(1, CHAT, &chat_body(true));
+            assert_eq!(sse::payloads(&client.read_events(1, 3)), ["0", "1", "2"]);
+            client.frame(Frame::RST_STREAM, 0, 1, &8_u32.to_be_bytes());
+            assert_eq!(server.join().unwrap(), "reset CANCEL");
+        } else {
+            let mut client = H2::connect(address);
+            let mut stream = client.begin_post(CHAT, &[], &chat_body(true));
+            client.read_events(&mut stream, 3);
+            assert_eq!(stream.status, 200);
+            client.cancel(stream);
+            assert_eq!(server.join().unwrap(), "reset CANCEL");
+        }
+    }
 }

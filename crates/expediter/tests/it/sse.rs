@@ -9,6 +9,7 @@ use serde_json::json;
 use crate::kit::client::{Answer, Progress};
 use crate::kit::fixture;
 use crate::kit::gateway::{CHAT, Gateway, chat_body};
+use crate::kit::h2::H2;
 use crate::kit::replica::{Replica, Script, Then};
 use crate::kit::script::{self, finish_frame, role_frame, script, split_events, token_frame};
 use crate::kit::sse;
@@ -211,6 +212,28 @@ fn s04_the_replica_dies_in_the_middle() {
         }
         gateway.wait_records(2 * n + 2);
     }
+}
+
+/// The same towards clients that do not read chunks: over HTTP/2, and over HTTP/1.0 until close.
+#[test]
+fn s04_towards_http2_and_http1_0_clients() {
+    let whole = sse::payloads(&fixture("S04.sse"));
+    let replica = Replica::start("m-8b");
+    replica.on_post(script::sse_cut(fixture("S04.sse"), Then::Reset));
+    let gateway = Gateway::with(&[&replica]).start();
+    let mut client = H2::connect(gateway.address);
+    let answer = client.post(CHAT, &chat_body(true));
+    assert_eq!((answer.status, &answer.error), (200, &None));
+    sse::assert_ends_in_error(&answer.body, &whole);
+
+    let request = post(&chat_body(true));
+    let request = String::from_utf8(request).unwrap().replacen("HTTP/1.1", "HTTP/1.0", 1);
+    let mut client = gateway.connect();
+    client.send(request);
+    let answer = client.read_answer();
+    assert_eq!((answer.status, answer.header("transfer-encoding")), (200, None), "{}", answer.describe());
+    sse::assert_ends_in_error(&answer.body, &whole);
+    assert!(gateway.wait_records(2).iter().all(|record| record["outcome"] == "upstream_failure"));
 }
 
 fn post(body: &str) -> Vec<u8> {
