@@ -23,6 +23,7 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use expediter_core::Policy;
 use ipnet::IpNet;
 
 pub use self::aliases::{AliasTable, PoolShare};
@@ -95,7 +96,7 @@ pub struct PoolSettings {
     /// The model's name at the engine.
     pub model: String,
     /// How a replica is chosen.
-    pub policy: RawPolicy,
+    pub policy: Policy,
     /// From the configuration, then from the replica file; each once.
     pub replicas: Vec<ReplicaUrl>,
     /// What the engines ask for; without one the client's own `Authorization` is passed on.

@@ -1,9 +1,26 @@
 //! The parts of the configuration that need no check beyond their types.
 
-use super::raw::{RawBreaker, RawExpose, RawLimits, RawLog, RawProbe, RawRetry, RawWait};
+use expediter_core::Policy;
+
+use super::raw::{RawBreaker, RawExpose, RawLimits, RawLog, RawPolicy, RawProbe, RawRetry, RawWait};
 use super::{
     BreakerSettings, Expose, Limits, LogSettings, ProbeSettings, RetrySettings, WaitSettings, Whole,
 };
+
+/// The core's policies stand here once more because the core knows no serialisation. A new one does not compile
+/// into settings by itself, and a test finds it missing.
+impl From<RawPolicy> for Policy {
+    fn from(raw: RawPolicy) -> Self {
+        match raw {
+            RawPolicy::RoundRobin => Self::RoundRobin,
+            RawPolicy::Random => Self::Random,
+            RawPolicy::LeastRequests => Self::LeastRequests,
+            RawPolicy::PowerOfTwo => Self::PowerOfTwo,
+            RawPolicy::PeakEwma => Self::PeakEwma,
+            RawPolicy::LeastTokens => Self::LeastTokens,
+        }
+    }
+}
 
 impl From<RawLimits> for Limits {
     fn from(raw: RawLimits) -> Self {

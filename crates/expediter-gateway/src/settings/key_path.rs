@@ -35,10 +35,9 @@ impl KeyPath {
         self.with(Step::Index(index))
     }
 
-    /// The path without its last step; none at the root.
-    pub fn parent(&self) -> Option<Self> {
-        let (_, above) = self.0.split_last()?;
-        Some(Self(above.to_vec()))
+    /// Whether what stands here is, or lies within, what stands at `other`.
+    pub fn is_within(&self, other: &Self) -> bool {
+        self.0.starts_with(&other.0)
     }
 
     /// The steps from the root down.

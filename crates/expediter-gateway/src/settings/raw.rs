@@ -56,6 +56,7 @@ pub struct RawSettings {
 /// Certificate and key in PEM files.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "Tls")]
 pub struct RawTls {
     /// PEM file with the certificate and the chain that leads to its root.
     pub certificate_file: PathBuf,
@@ -66,6 +67,7 @@ pub struct RawTls {
 /// The listener for operators.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
+#[schemars(rename = "Admin")]
 pub struct RawAdmin {
     /// Address and port. A change needs a restart.
     pub listen: String,
@@ -82,6 +84,7 @@ pub struct RawAdmin {
 /// Replicas that serve the same model alike.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
+#[schemars(rename = "Pool")]
 pub struct RawPool {
     /// The model's name at the engine; the pool's name where it is left out.
     pub model: Option<String>,
@@ -98,6 +101,7 @@ pub struct RawPool {
 /// How a replica is chosen among those that are ready.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
+#[schemars(rename = "Policy")]
 pub enum RawPolicy {
     /// Each in turn.
     RoundRobin,
@@ -117,6 +121,7 @@ pub enum RawPolicy {
 /// What an alias stands for.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
+#[schemars(rename = "Alias")]
 pub enum RawAlias {
     /// The name of a pool or of another alias.
     One(String),
@@ -127,6 +132,7 @@ pub enum RawAlias {
 /// One target of an alias.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "Share")]
 pub struct RawShare {
     /// The name of a pool or of another alias.
     pub to: String,
@@ -142,6 +148,7 @@ fn weight_of_one() -> Whole<0, 1_000_000> {
 /// Limits of each phase of a request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
+#[schemars(rename = "Limits")]
 pub struct RawLimits {
     /// Largest request body, in bytes.
     pub body_bytes_max: Whole<1024, { 4 << 30 }>,
@@ -174,6 +181,7 @@ pub struct RawLimits {
 /// How the gateway finds out what a replica is up to.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
+#[schemars(rename = "Probe")]
 pub struct RawProbe {
     /// Time between two health checks of a replica, in milliseconds.
     pub interval_ms: Millis<10>,
@@ -192,6 +200,7 @@ pub struct RawProbe {
 /// When a failed attempt is repeated on another replica.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
+#[schemars(rename = "Retry")]
 pub struct RawRetry {
     /// Most attempts of one request, the first included.
     pub attempts_max: Whole<1, 100>,
@@ -204,6 +213,7 @@ pub struct RawRetry {
 /// When a replica that fails requests is set aside.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
+#[schemars(rename = "Breaker")]
 pub struct RawBreaker {
     /// Failures in a row that set a replica aside.
     pub failures_max: Whole<1, 1_000_000>,
@@ -223,6 +233,7 @@ pub struct RawBreaker {
 /// Requests that wait for a replica to become ready.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
+#[schemars(rename = "Wait")]
 pub struct RawWait {
     /// Longest wait, in milliseconds.
     pub limit_ms: Millis<0>,
@@ -233,6 +244,7 @@ pub struct RawWait {
 /// The record of every request.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
+#[schemars(rename = "Usage")]
 pub struct RawUsage {
     /// File to append one JSON line a request to; `-` is stdout, `null` keeps no record. A change needs a restart.
     pub file: Option<String>,
@@ -241,6 +253,7 @@ pub struct RawUsage {
 /// The gateway's own log, on stderr.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
+#[schemars(rename = "Log")]
 pub struct RawLog {
     /// For people or for programs. A change needs a restart.
     pub format: LogFormat,
@@ -259,8 +272,8 @@ pub enum LogFormat {
     Json,
 }
 
-/// How important a log line is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+/// How important a log line is; the most important first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum LogLevel {
     /// What needs somebody.
@@ -279,6 +292,7 @@ pub enum LogLevel {
 /// What answers tell clients about the fleet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
+#[schemars(rename = "Expose")]
 pub struct RawExpose {
     /// Name the replica in the header `X-Expediter-Replica`.
     pub replica_header: bool,

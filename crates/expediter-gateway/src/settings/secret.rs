@@ -65,7 +65,7 @@ impl JsonSchema for Secret {
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "type": "string" })
+        json_schema!({ "type": "string", "writeOnly": true })
     }
 }
 

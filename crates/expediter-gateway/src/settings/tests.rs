@@ -27,6 +27,14 @@ fn the_defaults_are_valid_and_as_documented() {
 }
 
 #[test]
+fn every_policy_of_the_core_can_be_configured() {
+    for policy in Policy::ALL {
+        let raw: RawPolicy = serde_json::from_value(policy.as_str().into()).unwrap();
+        assert_eq!(Policy::from(raw), policy);
+    }
+}
+
+#[test]
 fn a_pool_has_the_replicas_of_its_list_and_of_its_file_once() {
     let config = serde_json::json!({
         "pools": {"m-8b": {
@@ -72,7 +80,7 @@ fn every_mistake_is_reported_at_once() {
         "pools": {
             "unknown": {"replicas": ["http://c"]},
             "m-8b": {"model": " ", "replicas": ["http://a:8000"], "replica_file": "fleet.txt"},
-            "m-70b": {"engine_key_file": "empty"},
+            "m-70b": {"engine_key_file": "blank"},
         },
         "aliases": {"gpt": "m-9b"},
         "probe": {"report_ms": 500, "stale_ms": 400},
@@ -82,7 +90,7 @@ fn every_mistake_is_reported_at_once() {
     let files = attachments(&[
         ("cert.pem", "no certificate"),
         ("fleet.txt", "http://d:8000\nnonsense\n"),
-        ("empty", "\n"),
+        ("blank", "\n"),
         ("token", "t"),
     ]);
     let expected = [
@@ -94,7 +102,7 @@ fn every_mistake_is_reported_at_once() {
         "replicas[1]: the URL has no scheme",
         "replicas[2]: the URL carries a user name or password",
         "replicas[3]: http://a:8000 stands at replicas[0] already",
-        "pools.m-70b.engine_key_file: the secret is empty, or holds what a header cannot",
+        "pools.m-70b.engine_key_file: blank is empty, or holds what a header cannot",
         "pools.m-8b.model: a name is empty, longer than 256 bytes, or has blanks around it or control characters in it",
         "pools.m-8b.replicas[0]: http://a:8000 stands at replicas[0] already",
         "pools.m-8b.replica_file: fleet.txt: line 2: the URL has no scheme",
@@ -134,7 +142,7 @@ fn what_does_not_fit_together_is_refused() {
         (
             "a token that no header can carry",
             serde_json::json!({"admin": {"token": "two words"}}),
-            Some("admin.token: the secret is empty, or holds what a header cannot"),
+            Some("admin.token: the token is empty, or holds what a header cannot"),
         ),
     ];
     for (name, config, expected) in cases {

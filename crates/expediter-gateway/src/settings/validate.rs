@@ -152,38 +152,35 @@ impl<'a> Check<'a> {
     }
 
     fn admin_token(&mut self, raw: &RawAdmin, path: &KeyPath) -> Option<Secret> {
-        let (token, path) = match (&raw.token, &raw.token_file) {
-            (None, None) => match &self.attachments.admin_token {
-                None => return None,
-                Some(token) => (token.clone(), path.key("token")),
-            },
-            (Some(token), None) => (token.clone(), path.key("token")),
-            (None, Some(file)) => {
-                let path = path.key("token_file");
-                (self.secret_file(file, &path)?, path)
+        match (&raw.token, &raw.token_file) {
+            (None, None) => {
+                let token = self.attachments.admin_token.clone()?;
+                self.header_secret(token, path.key("token"), "EXPEDITER_ADMIN_TOKEN")
             }
+            (Some(token), None) => self.header_secret(token.clone(), path.key("token"), "the token"),
+            (None, Some(file)) => self.secret_file(file, path.key("token_file")),
             (Some(_), Some(_)) => {
                 let message = "the token is given twice, by `token` and by `token_file`";
                 self.mistake(path.key("token"), message, "keep one of them");
-                return None;
+                None
             }
-        };
-        self.header_secret(token, path)
+        }
     }
 
     /// A file of one line: what surrounds it is not part of the secret.
-    fn secret_file(&mut self, file: &Path, path: &KeyPath) -> Option<Secret> {
-        let contents = self.file(file, path)?;
-        Some(Secret::new(String::from_utf8_lossy(contents).trim()))
+    fn secret_file(&mut self, file: &Path, path: KeyPath) -> Option<Secret> {
+        let contents = self.file(file, &path)?;
+        let secret = Secret::new(String::from_utf8_lossy(contents).trim());
+        self.header_secret(secret, path, &file.display().to_string())
     }
 
-    fn header_secret(&mut self, secret: Secret, path: KeyPath) -> Option<Secret> {
+    fn header_secret(&mut self, secret: Secret, path: KeyPath, source: &str) -> Option<Secret> {
         if secret.fits_header() {
             return Some(secret);
         }
         self.mistake(
             path,
-            "the secret is empty, or holds what a header cannot",
+            format!("{source} is empty, or holds what a header cannot"),
             "use one line of visible ASCII without blanks, such as `openssl rand -hex 32` prints",
         );
         None
@@ -257,12 +254,9 @@ impl<'a> Check<'a> {
                 "list `replicas`, name a `replica_file`, or set an admin token to register replicas with",
             );
         }
-        let engine_key = raw.engine_key_file.as_ref().and_then(|file| {
-            let path = path.key("engine_key_file");
-            let key = self.secret_file(file, &path)?;
-            self.header_secret(key, path)
-        });
-        PoolSettings { model, policy: raw.policy, replicas, engine_key }
+        let engine_key =
+            raw.engine_key_file.as_ref().and_then(|file| self.secret_file(file, path.key("engine_key_file")));
+        PoolSettings { model, policy: raw.policy.into(), replicas, engine_key }
     }
 
     fn replica_file(&mut self, file: &Path, path: &KeyPath) -> Vec<ReplicaUrl> {

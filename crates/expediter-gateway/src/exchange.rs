@@ -1,0 +1,14 @@
+//! One request of a client, from its body to its record.
+
+mod attempt;
+mod body;
+mod feed;
+mod handler;
+mod heads;
+mod models_list;
+mod receive;
+mod relay;
+mod request_id;
+mod settlement;
+
+pub(crate) use handler::{Exchange, handle};

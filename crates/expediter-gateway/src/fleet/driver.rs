@@ -1,0 +1,33 @@
+//! Drives a pool's dispatcher: tells it the time, and does what no request's own task can.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::pool::Effect;
+use super::{Fleet, Pool, warm_up};
+
+/// Runs until the fleet stops.
+pub(super) async fn drive(fleet: Arc<Fleet>, pool: Arc<Pool>) {
+    let mut tick = tokio::time::interval(TICK);
+    tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            () = fleet.stop.cancelled() => return,
+            () = pool.retired.cancelled() => return,
+            _ = tick.tick() => {}
+        }
+        for effect in pool.drive() {
+            match effect {
+                Effect::WarmUp(replica) => {
+                    fleet.tasks.spawn(warm_up::warm_up(Arc::clone(&fleet), Arc::clone(&pool), replica));
+                }
+                Effect::Drained(replica) => {
+                    tracing::info!(pool = &*pool.name, replica = &*replica.name, "drained");
+                }
+            }
+        }
+    }
+}
+
+/// Every wait that the dispatcher keeps is far longer than this; a timer for each would cost more than it gains.
+const TICK: Duration = Duration::from_millis(20);

@@ -1,0 +1,226 @@
+//! Who belongs to the fleet: replicas from the configuration, from watched files and from the admin API.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use expediter_core::{ProbeFailure, ProbeResult};
+use expediter_types::ModelId;
+use expediter_wire::models::ServedModel;
+use tokio_util::sync::CancellationToken;
+
+use super::{Fleet, Pool, Replica, convert, prober};
+use crate::settings::{ReplicaUrl, Settings};
+use crate::upstream::Target;
+
+/// One address that the fleet is told of. It becomes a replica once its pool is known.
+pub(crate) struct Member {
+    pub(crate) url: ReplicaUrl,
+    pub(crate) source: Source,
+    /// The pool it is configured for; without one its pool is that of the base model it lists.
+    configured_pool: Option<String>,
+    pub(super) pinned: Option<Arc<[SocketAddr]>>,
+    seat: Mutex<Option<Seat>>,
+    /// Cancelled when it leaves the fleet: its prober stops.
+    pub(super) left: CancellationToken,
+}
+
+/// A member's place in a pool.
+#[derive(Clone)]
+pub(crate) struct Seat {
+    pub(crate) pool: Arc<Pool>,
+    pub(crate) replica: Arc<Replica>,
+}
+
+/// Who brought a member, and so who may take it away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// The configuration, or a file that it names.
+    Configured,
+    /// An operator, through the admin API. It stays through reloads.
+    Admin,
+}
+
+impl Member {
+    /// Its place in a pool, once it is known.
+    pub(crate) fn seat(&self) -> Option<Seat> {
+        self.seat.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn set_seat(&self, seat: Option<Seat>) -> Option<Seat> {
+        std::mem::replace(&mut *self.seat.lock().unwrap_or_else(PoisonError::into_inner), seat)
+    }
+}
+
+impl Fleet {
+    /// Takes over new settings. Replicas that stay keep their state, their ledger and their streams.
+    pub(crate) fn apply(self: &Arc<Self>, settings: Arc<Settings>) {
+        let mut wanted: BTreeMap<&ReplicaUrl, Option<&str>> =
+            settings.replicas.iter().map(|url| (url, None)).collect();
+        for (name, pool) in &settings.pools {
+            wanted.extend(pool.replicas.iter().map(|url| (url, Some(name.as_str()))));
+        }
+        self.settings.store(Arc::clone(&settings));
+        for (name, pool) in &settings.pools {
+            self.pool(name, &pool.model);
+        }
+        for pool in self.pools() {
+            let core = convert::core_settings(&settings, &pool.name);
+            pool.tell(|dispatcher, now| dispatcher.set_settings(core, now));
+        }
+        for member in self.members() {
+            let stays = match (member.source, wanted.get(&member.url)) {
+                (Source::Configured, Some(pool)) => *pool == member.configured_pool.as_deref(),
+                (Source::Configured, None) => false,
+                // The configuration has the last word about an address that both name.
+                (Source::Admin, wanted) => wanted.is_none(),
+            };
+            if !stays {
+                self.remove_member(&member);
+            }
+        }
+        for (url, pool) in wanted {
+            self.add_member(url.clone(), pool.map(str::to_owned), Source::Configured, None);
+        }
+        self.retire_pools();
+        self.rebuild_routes();
+    }
+
+    /// Adds a replica; the one that is there already where the address is known.
+    pub(crate) fn add_member(
+        self: &Arc<Self>,
+        url: ReplicaUrl,
+        configured_pool: Option<String>,
+        source: Source,
+        pinned: Option<Arc<[SocketAddr]>>,
+    ) -> Arc<Member> {
+        let member = Arc::new(Member {
+            url: url.clone(),
+            source,
+            configured_pool,
+            pinned,
+            seat: Mutex::new(None),
+            left: self.stop.child_token(),
+        });
+        {
+            let mut inside = self.lock();
+            if let Some(known) = inside.members.get(&url) {
+                return Arc::clone(known);
+            }
+            inside.members.insert(url, Arc::clone(&member));
+        }
+        let settings = self.settings.load();
+        if let Some((name, pool)) =
+            member.configured_pool.as_ref().and_then(|name| settings.pools.get_key_value(name.as_str()))
+        {
+            let pool = self.pool(name, &pool.model);
+            self.seat(&member, &pool);
+        }
+        self.tasks.spawn(prober::watch_health(Arc::clone(self), Arc::clone(&member)));
+        self.tasks.spawn(prober::read_reports(Arc::clone(self), Arc::clone(&member)));
+        member
+    }
+
+    /// Takes a replica out of the fleet. What still runs on it goes on until it ends.
+    pub(crate) fn remove_member(&self, member: &Member) {
+        self.lock().members.remove(&member.url);
+        member.left.cancel();
+        self.unseat(member);
+        self.rebuild_routes();
+    }
+
+    /// Takes over the result of a health check.
+    pub(super) fn take_health(
+        self: &Arc<Self>,
+        member: &Member,
+        health: Result<Vec<ServedModel>, ProbeFailure>,
+    ) {
+        let models = match health {
+            Ok(models) => models,
+            Err(failure) => {
+                if let Some(seat) = member.seat() {
+                    let result = ProbeResult::Unhealthy(failure);
+                    seat.pool.tell(|dispatcher, now| dispatcher.probe(seat.replica.id, result, now));
+                }
+                return;
+            }
+        };
+        let ids: Vec<ModelId> = models.iter().filter_map(|model| self.model_id(&model.id)).collect();
+        let Some(seat) = self.find_seat(member, &models) else { return };
+        let result = if models.iter().any(|model| *model.id == *seat.pool.model) {
+            ProbeResult::Healthy { models: ids }
+        } else {
+            ProbeResult::Unhealthy(ProbeFailure::NoModel)
+        };
+        let changed = seat.replica.set_served(&models);
+        seat.pool.tell(|dispatcher, now| dispatcher.probe(seat.replica.id, result, now));
+        if changed {
+            self.rebuild_routes();
+        }
+    }
+
+    /// The member's place; one that was found by asking moves when its base model changes.
+    fn find_seat(self: &Arc<Self>, member: &Member, models: &[ServedModel]) -> Option<Seat> {
+        let seat = member.seat();
+        if member.configured_pool.is_some() {
+            return seat;
+        }
+        let base = models.iter().find(|model| model.parent.is_none()).or(models.first());
+        match (seat, base) {
+            (Some(seat), None) => Some(seat),
+            (Some(seat), Some(_)) if models.iter().any(|model| *model.id == *seat.pool.model) => Some(seat),
+            (_, None) => None,
+            (seat, Some(base)) => {
+                if seat.is_some() {
+                    self.unseat(member);
+                }
+                let pool = self.pool(&base.id, &base.id);
+                self.retire_pools_but(&pool);
+                Some(self.seat(member, &pool))
+            }
+        }
+    }
+
+    fn seat(&self, member: &Member, pool: &Arc<Pool>) -> Seat {
+        let settings = self.settings.load();
+        let engine_key = settings.pools.get(&*pool.name).and_then(|pool| pool.engine_key.clone());
+        let target = Target::new(member.url.clone(), member.pinned.clone(), &self.tls_roots);
+        let replica =
+            Arc::new(Replica::new(self.next_replica(), target, engine_key, &pool.label, &self.metrics));
+        let seat = Seat { pool: Arc::clone(pool), replica: Arc::clone(&replica) };
+        member.set_seat(Some(seat.clone()));
+        pool.join(replica);
+        seat
+    }
+
+    fn unseat(&self, member: &Member) {
+        if let Some(Seat { pool, replica }) = member.set_seat(None) {
+            pool.remove(replica.id);
+            replica.gone.cancel();
+            replica.forget_series(&self.metrics);
+        }
+    }
+
+    fn retire_pools(&self) {
+        self.retire_pools_where(|_| true);
+    }
+
+    fn retire_pools_but(&self, kept: &Arc<Pool>) {
+        self.retire_pools_where(|pool| !Arc::ptr_eq(pool, kept));
+    }
+
+    /// Forgets pools that are not configured and have no replica: model names that come and go must not pile up.
+    fn retire_pools_where(&self, may_go: impl Fn(&Arc<Pool>) -> bool) {
+        let settings = self.settings.load();
+        let seats: Vec<Seat> = self.members().iter().filter_map(|member| member.seat()).collect();
+        self.lock().pools.retain(|name, pool| {
+            let stays = settings.pools.contains_key(&**name)
+                || seats.iter().any(|seat| Arc::ptr_eq(&seat.pool, pool))
+                || !may_go(pool);
+            if !stays {
+                pool.retired.cancel();
+            }
+            stays
+        });
+    }
+}

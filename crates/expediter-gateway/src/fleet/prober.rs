@@ -1,0 +1,107 @@
+//! Asks replicas how they are: health and models on one connection, metrics on another, so that a scrape that
+//! hangs delays nothing.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use expediter_core::ProbeFailure;
+use expediter_types::Prng;
+use expediter_wire::metrics::parse_metrics;
+use expediter_wire::models::{ServedModel, parse_models};
+use tokio::time::MissedTickBehavior;
+
+use super::{Fleet, Member};
+use crate::upstream::{ProbeClient, ProbeError, Target};
+
+/// Checks `member` at the configured interval until it leaves the fleet.
+pub(super) async fn watch_health(fleet: Arc<Fleet>, member: Arc<Member>) {
+    let target = Target::new(member.url.clone(), member.pinned.clone(), &fleet.tls_roots);
+    let mut client = ProbeClient::new(target);
+    loop {
+        let probe = fleet.settings.load().probe;
+        let health = check(&mut client, &fleet, &member, probe.timeout).await;
+        if let Err(failure) = &health {
+            tracing::debug!(replica = %member.url, ?failure, "unhealthy");
+        }
+        fleet.take_health(&member, health);
+        tokio::select! {
+            () = member.left.cancelled() => return,
+            () = tokio::time::sleep(probe.interval) => {}
+        }
+    }
+}
+
+/// One check: `/health` answers 200, then `/v1/models` lists something. Both are asked each time: a port that is
+/// open, or a model that is listed, says little without the other.
+async fn check(
+    client: &mut ProbeClient,
+    fleet: &Fleet,
+    member: &Member,
+    limit: Duration,
+) -> Result<Vec<ServedModel>, ProbeFailure> {
+    let key = member.seat().and_then(|seat| seat.replica.engine_key.clone());
+    let connect = fleet.settings.load().limits.connect;
+    let (status, _) = client.get("/health", None, connect, limit).await.map_err(failure)?;
+    if status != 200 {
+        return Err(ProbeFailure::Status(status));
+    }
+    let (status, body) = client.get("/v1/models", key.as_ref(), connect, limit).await.map_err(failure)?;
+    if status != 200 {
+        return Err(ProbeFailure::Status(status));
+    }
+    let models = parse_models(&body).map_err(|_| ProbeFailure::Malformed)?;
+    if models.is_empty() { Err(ProbeFailure::NoModel) } else { Ok(models) }
+}
+
+fn failure(error: ProbeError) -> ProbeFailure {
+    match error {
+        ProbeError::Connect(_) => ProbeFailure::Refused,
+        ProbeError::Timeout | ProbeError::Closed => ProbeFailure::Silent,
+        ProbeError::Malformed => ProbeFailure::Malformed,
+    }
+}
+
+/// Reads the metrics of `member` on a regular beat until it leaves the fleet. A reading that fails is only
+/// late: its age is known, and an old one is not believed.
+pub(super) async fn read_reports(fleet: Arc<Fleet>, member: Arc<Member>) {
+    let target = Target::new(member.url.clone(), member.pinned.clone(), &fleet.tls_roots);
+    let mut client = ProbeClient::new(target);
+    let mut period = fleet.settings.load().probe.report;
+    let mut beat = beat(period, fleet.next_phase());
+    loop {
+        tokio::select! {
+            () = member.left.cancelled() => return,
+            _ = beat.tick() => {}
+        }
+        let settings = fleet.settings.load_full();
+        if settings.probe.report != period {
+            period = settings.probe.report;
+            beat = self::beat(period, fleet.next_phase());
+        }
+        let Some(seat) = member.seat() else { continue };
+        let read = client.get("/metrics", None, settings.limits.connect, settings.probe.timeout).await;
+        match read {
+            Ok((200, body)) => {
+                let reading = parse_metrics(&body);
+                if reading.malformed_lines > 0 {
+                    seat.replica.series.malformed_reports.inc();
+                }
+                seat.pool.tell(|dispatcher, now| dispatcher.report(seat.replica.id, &reading.report, now));
+            }
+            Ok(_) | Err(_) => tracing::debug!(replica = %member.url, "no report"),
+        }
+    }
+}
+
+/// Beats of many replicas are spread over the period, so that they do not all come at once.
+fn beat(period: Duration, phase: f64) -> tokio::time::Interval {
+    let mut beat = tokio::time::interval_at(tokio::time::Instant::now() + period.mul_f64(phase), period);
+    beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    beat
+}
+
+impl Fleet {
+    fn next_phase(&self) -> f64 {
+        Prng::new(self.fresh_id(self.next_request())).unit()
+    }
+}
