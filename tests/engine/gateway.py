@@ -1,0 +1,103 @@
+"""The program under test: `expediter serve` with a configuration file, on ports of the system's choice."""
+
+import json
+import os
+import pathlib
+import subprocess
+import threading
+import urllib.request
+
+import openai
+
+from waiting import eventually
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BINARY = pathlib.Path(os.environ.get("EXPEDITER_BINARY") or ROOT / "target/release/expediter")
+TOKEN = "engine-tests"
+
+CONFIGURATION = """\
+pools:
+  tiny:
+    replicas: [{replicas}]
+aliases:
+  gpt-fast: tiny
+"""
+
+
+class Gateway:
+    """A running gateway in front of `replicas` (their URLs)."""
+
+    def __init__(self, folder, replicas, **settings):
+        folder.mkdir(parents=True, exist_ok=True)
+        configuration = folder / "expediter.yaml"
+        configuration.write_text(CONFIGURATION.format(replicas=", ".join(replicas)))
+        self.usage_file = folder / "usage.jsonl"
+        self.log = folder / "log.jsonl"
+        settings = {
+            "listen": "127.0.0.1:0", "admin.listen": "127.0.0.1:0", "admin.token": TOKEN,
+            "log.format": "json", "usage.file": self.usage_file, **settings,
+        }
+        sets = [word for path, value in settings.items() for word in ("--set", f"{path}={value}")]
+        self.process = subprocess.Popen(
+            [BINARY, "serve", "--config", configuration, *sets], stdin=subprocess.DEVNULL, stderr=subprocess.PIPE,
+        )
+        self._addresses = {}
+        threading.Thread(target=self._read_log, daemon=True).start()
+        eventually(self._listens, 30, "the gateway listens")
+        self.url = f"http://{self._addresses['listening']}"
+        self.admin_url = f"http://{self._addresses['admin listening']}"
+        self.port = int(self.url.rsplit(":", 1)[1])
+
+    def _read_log(self):
+        with open(self.log, "wb") as log:
+            for line in self.process.stderr:
+                log.write(line)
+                log.flush()
+                try:
+                    record = json.loads(line)
+                except ValueError:
+                    continue
+                if record.get("message") in ("listening", "admin listening"):
+                    self._addresses[record["message"]] = record["address"]
+
+    def _listens(self):
+        assert self.process.poll() is None, f"the gateway ended at its start:\n{self.log.read_text()}"
+        return len(self._addresses) == 2
+
+    def replicas(self):
+        """Replica objects of the admin API, by URL."""
+        request = urllib.request.Request(
+            f"{self.admin_url}/admin/replicas", headers={"Authorization": f"Bearer {TOKEN}"})
+        answer = json.load(urllib.request.urlopen(request, timeout=10))
+        listed = answer if isinstance(answer, list) else answer.get("replicas", answer.get("data"))
+        return {replica["url"].rstrip("/"): replica for replica in listed}
+
+    def state(self, url):
+        return self.replicas()[url]["state"]
+
+    def wait_ready(self, *urls, seconds=60):
+        for url in urls:
+            eventually(lambda: self.state(url) == "ready", seconds, f"{url} is ready")
+
+    def idle(self):
+        """No request is in flight, by the gateway's own count."""
+        return all(replica["in_flight"] == 0 for replica in self.replicas().values())
+
+    def usage(self):
+        """The usage records written so far."""
+        return [json.loads(line) for line in self.usage_file.read_text().splitlines()]
+
+    def client(self):
+        return client(self.url)
+
+    def stop(self):
+        self.process.terminate()
+        try:
+            return self.process.wait(60)
+        finally:
+            self.process.kill()
+
+
+def client(url):
+    """The stock client, without the retries that would hide a failed request."""
+    return openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0, timeout=90)
