@@ -10,12 +10,25 @@ use crate::settings::BreakerSettings;
 
 /// Failures in a row, and their share in a window of ten buckets. Only an answer that ends well breaks a row: a
 /// replica that cuts every stream after its first token is not well.
+///
+/// Failures are quick and answers are slow, so a row is told by the order of dispatch, not of the ends. A replica
+/// that breaks while good answers are still under way is not saved by them; one that fails a tenth of its
+/// requests at once is not condemned before its good answers have had time to come.
 #[derive(Debug, Default)]
 pub(crate) struct Breaker {
-    failures_in_row: u32,
+    row: Option<Row>,
     refused_in_row: u32,
-    last_refused: Time,
-    buckets: [Bucket; BUCKETS as usize],
+    /// The last attempt whose connection was refused.
+    last_refused: u64,
+    buckets: [Bucket; BUCKETS],
+}
+
+/// Failures since the last good answer to an attempt made after the first of them.
+#[derive(Clone, Copy, Debug)]
+struct Row {
+    /// The earliest attempt among them.
+    first: u64,
+    failures: u32,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -27,44 +40,53 @@ struct Bucket {
 }
 
 impl Breaker {
-    /// An answer to an attempt dispatched at `since` ended well.
-    pub(crate) fn succeed(&mut self, since: Time, settings: &BreakerSettings, now: Time) {
-        self.failures_in_row = 0;
+    /// The answer to the replica's `nth` attempt ended well.
+    pub(crate) fn succeed(&mut self, nth: u64, settings: &BreakerSettings, now: Time) {
+        if self.row.is_some_and(|row| row.first < nth) {
+            self.row = None;
+        }
         // Answers that were under way when the port closed do not show that it is open.
-        if since >= self.last_refused {
+        if self.last_refused < nth {
             self.refused_in_row = 0;
         }
         let bucket = self.bucket(settings, now);
         bucket.ended = bucket.ended.saturating_add(1);
     }
 
-    /// An attempt failed in a way that counts. Returns the cause if the replica is to be set aside for it.
+    /// The replica's `nth` attempt, of `made` so far, failed in a way that counts. Returns the cause if the
+    /// replica is to be set aside for it.
     pub(crate) fn fail(
         &mut self,
         failure: Failure,
+        nth: u64,
+        made: u64,
         settings: &BreakerSettings,
         now: Time,
     ) -> Option<SetAsideCause> {
         let bucket = self.bucket(settings, now);
         bucket.ended = bucket.ended.saturating_add(1);
         bucket.failed = bucket.failed.saturating_add(1);
-        self.failures_in_row = self.failures_in_row.saturating_add(1);
+        let row = self.row.get_or_insert(Row { first: nth, failures: 0 });
+        row.first = row.first.min(nth);
+        row.failures = row.failures.saturating_add(1);
+        let since_first = made.saturating_sub(row.first).saturating_add(1);
+        let row_is_too_long = row.failures >= settings.failures_max
+            && f64::from(row.failures) >= settings.window_failures_ratio * since_first as f64;
         if failure == Failure::Connect {
             self.refused_in_row = self.refused_in_row.saturating_add(1);
-            self.last_refused = now;
+            self.last_refused = nth;
         } else {
             self.refused_in_row = 0;
         }
         if self.refused_in_row >= REFUSED_IN_ROW_MAX {
             return Some(SetAsideCause::Unreachable);
         }
-        let too_many = self.failures_in_row >= settings.failures_max || self.share_is_too_high(settings, now);
-        too_many.then_some(SetAsideCause::Failing)
+        (row_is_too_long || self.share_is_too_high(settings, now)).then_some(SetAsideCause::Failing)
     }
 
     fn share_is_too_high(&self, settings: &BreakerSettings, now: Time) -> bool {
         let slice = slice(settings, now);
-        let recent = self.buckets.iter().filter(|bucket| slice - bucket.slice.min(slice) < BUCKETS);
+        let recent = self.buckets.iter().filter(|bucket| slice - bucket.slice.min(slice) < BUCKETS as u64);
         let (ended, failed) = recent.fold((0_u64, 0_u64), |(ended, failed), bucket| {
             (ended + u64::from(bucket.ended), failed + u64::from(bucket.failed))
         });
@@ -74,7 +96,7 @@ impl Breaker {
 
     fn bucket(&mut self, settings: &BreakerSettings, now: Time) -> &mut Bucket {
         let slice = slice(settings, now);
-        let bucket = &mut self.buckets[usize::try_from(slice % BUCKETS).unwrap_or(0)];
+        let bucket = &mut self.buckets[usize::try_from(slice % BUCKETS as u64).unwrap_or(0)];
         if bucket.slice != slice {
             *bucket = Bucket { slice, ended: 0, failed: 0 };
         }
@@ -85,11 +107,11 @@ impl Breaker {
 /// Which slice of the clock `now` falls into.
 fn slice(settings: &BreakerSettings, now: Time) -> u64 {
     let window = settings.window.max(WINDOW_MIN).as_nanos();
-    now.0 / (u64::try_from(window).unwrap_or(u64::MAX) / BUCKETS)
+    now.0 / (u64::try_from(window).unwrap_or(u64::MAX) / BUCKETS as u64)
 }
 
 /// Enough to forget in steps of a tenth, few enough to add up at every failure.
-const BUCKETS: u64 = 10;
+const BUCKETS: usize = 10;
 
 /// A port that refuses twice in a row is closed: unlike a 500, that does not depend on the request.
 const REFUSED_IN_ROW_MAX: u32 = 2;

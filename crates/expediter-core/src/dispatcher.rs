@@ -158,6 +158,8 @@ struct Attempt {
     replica: ReplicaId,
     /// When it was dispatched.
     since: Time,
+    /// Its number among the attempts made at that replica, from 1.
+    nth: u64,
     charge: Charge,
     /// Whether any output came.
     output: bool,
@@ -195,13 +197,16 @@ impl Mean {
     }
 
     fn follow(&mut self, value: u64) {
-        self.sixteen = (self.sixteen - self.sixteen / 16).saturating_add(value);
+        self.sixteen = (self.sixteen - self.sixteen / 16).saturating_add(value.min(MEAN_MAX));
     }
 
     const fn get(&self) -> u64 {
         self.sixteen / 16
     }
 }
+
+/// Keeps one absurd value from saturating a mean: 18 minutes in nanoseconds, or more tokens than anybody has.
+const MEAN_MAX: u64 = 1 << 40;
 
 impl Dispatcher {
     /// A dispatcher of a pool without replicas. `rng` fixes every draw.
@@ -268,7 +273,7 @@ impl Dispatcher {
 
     fn pool_view(&self) -> PoolView {
         PoolView {
-            typical_charge: self.usual.charge.get() as f64,
+            typical_charge: self.usual.charge.get().max(1) as f64,
             typical_ttft: self.usual.ttft.get() as f64 / 1e9,
             stale_after: self.settings.stale_after,
             ramp: self.settings.ramp,

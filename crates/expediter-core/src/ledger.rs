@@ -16,10 +16,15 @@ pub(crate) struct Ledger {
 pub(crate) struct Charge(Tokens);
 
 impl Ledger {
+    /// What a claim counts for: one that is absurd must not saturate the sum, whose release would then forget
+    /// the others.
+    pub(crate) fn bounded(tokens: Tokens) -> Tokens {
+        tokens.min(CHARGE_MAX)
+    }
+
     /// Books one request of `tokens`.
     pub(crate) fn charge(&mut self, tokens: Tokens) -> Charge {
-        // Bounded, so that one absurd claim cannot saturate the sum and be forgotten in its release.
-        let tokens = tokens.min(CHARGE_MAX);
+        let tokens = Self::bounded(tokens);
         self.requests += 1;
         self.tokens += tokens;
         Charge(tokens)
@@ -27,7 +32,7 @@ impl Ledger {
 
     /// Replaces what is left of a request's work.
     pub(crate) fn recharge(&mut self, charge: &mut Charge, tokens: Tokens) {
-        let tokens = tokens.min(CHARGE_MAX);
+        let tokens = Self::bounded(tokens);
         self.tokens = self.tokens.saturating_sub(charge.0) + tokens;
         charge.0 = tokens;
     }

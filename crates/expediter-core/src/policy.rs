@@ -2,8 +2,9 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 
-use expediter_types::{Prng, ReplicaId, Time};
+use expediter_types::{Prng, ReplicaId, Time, Tokens};
 
 use crate::decision::{Candidate, Verdict};
 use crate::replica::Replica;
@@ -28,6 +29,7 @@ pub enum Policy {
     /// Source: finagle's `PeakEwma` load balancer.
     PeakEwma,
     /// The fewest tokens still to compute: prompts not answered yet and answers as long as they are expected.
+    /// The longer the request itself, the more tokens weigh against requests: see `load`.
     LeastTokens,
 }
 
@@ -85,22 +87,38 @@ pub(crate) struct PoolView {
     /// Seconds to the first token, usually: what a replica that never answered is taken for.
     pub(crate) typical_ttft: f64,
     /// Age from which a report is not used.
-    pub(crate) stale_after: std::time::Duration,
+    pub(crate) stale_after: Duration,
     /// Time to the full share.
-    pub(crate) ramp: std::time::Duration,
+    pub(crate) ramp: Duration,
 }
 
-/// The load of a replica, in the unit of the policy, enlarged while it is on its ramp.
-pub(crate) fn load(policy: Policy, replica: &Replica, pool: &PoolView, now: Time) -> f64 {
+/// The load of a replica towards a request of `charge` tokens, in the unit of the policy, enlarged while the
+/// replica is on its ramp.
+///
+/// `least_tokens` goes down the slope of Σ tokens² + ¼ Σ requests² over the replicas, both in units of a usual
+/// request. Tokens alone would let a replica with one long prompt wait for scores of short ones to land
+/// elsewhere, and the number of requests is what slots and step times follow. So a request that is longer than
+/// usual goes where the fewest tokens are, a short one also looks at how many requests there are, and where all
+/// are alike both are the same.
+pub(crate) fn load(policy: Policy, replica: &Replica, charge: Tokens, pool: &PoolView, now: Time) -> f64 {
     let own = replica.ledger.requests() as f64;
     let foreign = replica.reported.foreign(pool.stale_after, now);
     let load = match policy {
         Policy::RoundRobin | Policy::Random | Policy::LeastRequests | Policy::PowerOfTwo => own + foreign,
         Policy::PeakEwma => replica.ttft.peak(now).unwrap_or(pool.typical_ttft) * (own + foreign + 1.0),
-        Policy::LeastTokens => replica.ledger.tokens().0 as f64 + foreign * pool.typical_charge,
+        Policy::LeastTokens => {
+            let tokens = replica.ledger.tokens().0 as f64 + foreign * pool.typical_charge;
+            let weight = charge.0 as f64 / pool.typical_charge;
+            tokens * weight + (own + foreign) * pool.typical_charge * REQUEST_SHARE
+        }
     };
     load / replica.weight(pool.ramp, now)
 }
+
+/// What a request counts for beyond its tokens, in usual requests. Bursts of 30 and 300 requests of 5 kB and
+/// 500 kB in any order then differ by about one request a replica, and tokens by about one long prompt; without
+/// it by a quarter of the burst. More would send short prompts behind long ones too readily.
+const REQUEST_SHARE: f64 = 0.25;
 
 /// The state that a policy keeps between decisions.
 #[derive(Debug, Default)]

@@ -33,7 +33,7 @@ impl RetryBudget {
     /// Whether a retry could be taken now.
     pub(crate) fn allows(&mut self, settings: &Settings, now: Time) -> bool {
         self.advance(settings, now);
-        self.deposits + self.reserve >= 1.0
+        self.deposits + self.reserve >= 1.0 - ROUNDING
     }
 
     /// Takes one retry; `false` where there is none, and nothing is taken.
@@ -43,7 +43,7 @@ impl RetryBudget {
         }
         let from_deposits = self.deposits.min(1.0);
         self.deposits -= from_deposits;
-        self.reserve -= 1.0 - from_deposits;
+        self.reserve = (self.reserve - (1.0 - from_deposits)).max(0.0);
         true
     }
 
@@ -59,6 +59,9 @@ impl RetryBudget {
 fn reserve_max(settings: &Settings) -> f64 {
     f64::from(settings.retry_per_second_min) * WINDOW.as_secs_f64()
 }
+
+/// Five deposits of a fifth are a whole, whatever their sum in binary.
+const ROUNDING: f64 = 1e-9;
 
 /// finagle's default time to live of a deposit.
 const WINDOW: Duration = Duration::from_secs(10);

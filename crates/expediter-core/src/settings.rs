@@ -100,14 +100,14 @@ impl Default for BreakerSettings {
 pub struct SilenceSettings {
     /// A replica may be silent for this many times its recent worst time to first token,
     pub ttft_factor: u32,
-    /// but for at least this long,
+    /// but for at least this long, since an answer may be slow once without its replica being dead,
     pub limit_min: Duration,
     /// and for no longer than this, which also holds while nothing is known of it.
     pub limit_max: Duration,
     /// Added for each prompt token, since long prompts are computed in silence.
     pub per_prompt_token: Duration,
-    /// Added for each token an answer may have, up to 4,096, where the answer comes whole and the engine's
-    /// reports cannot show that it works.
+    /// Added for each token an answer may have, up to 4,096, where the answer comes whole and no fresh report
+    /// of the engine can show that it works.
     pub per_answer_token: Duration,
     /// The shortest gap between trials of a replica that was set aside for silence.
     pub trial_gap: Duration,
@@ -119,7 +119,7 @@ impl Default for SilenceSettings {
     fn default() -> Self {
         Self {
             ttft_factor: 8,
-            limit_min: Duration::from_secs(1),
+            limit_min: Duration::from_secs(3),
             limit_max: Duration::from_secs(10),
             per_prompt_token: Duration::from_millis(1),
             per_answer_token: Duration::from_millis(50),

@@ -14,8 +14,8 @@ use crate::settings::Settings;
 /// the engine's counters moved.
 ///
 /// The limit is a multiple of the replica's recent worst time to first token, within bounds, plus what
-/// computing the prompt may take. An answer that comes whole is silent while it is generated: where no fresh
-/// report could show the engine at work, the time to generate it is added.
+/// computing the prompt may take. Where no fresh report could show the engine at work, what it may be doing in
+/// silence is added: computing the other prompts it has, and generating an answer that comes whole.
 pub(crate) fn deadline(
     replica: &Replica,
     request: &Request,
@@ -34,13 +34,15 @@ pub(crate) fn deadline(
         (None, _) | (_, None) => silence.limit_max,
     };
     let prompt = times(silence.per_prompt_token, request.prompt_tokens);
-    let answer = if request.stream || replica.reported.fresh(settings.stale_after, now) {
+    let unseen = if replica.reported.fresh(settings.stale_after, now) {
         Duration::ZERO
     } else {
-        times(silence.per_answer_token, request.output_cap.min(ANSWER_TOKENS_MAX))
+        let ahead = times(silence.per_prompt_token, replica.ledger.tokens()).min(silence.limit_max);
+        let whole = if request.stream { Tokens::ZERO } else { request.output_cap.min(ANSWER_TOKENS_MAX) };
+        ahead.saturating_add(times(silence.per_answer_token, whole))
     };
     let from = replica.last_life.map_or(since, |life| life.max(since));
-    from + usual.saturating_add(prompt).saturating_add(answer)
+    from + usual.saturating_add(prompt).saturating_add(unseen)
 }
 
 fn times(duration: Duration, tokens: Tokens) -> Duration {

@@ -31,7 +31,7 @@ impl Dispatcher {
         }
         if let Some(index) = self.index(attempt.replica) {
             let replica = &mut self.fleet[index];
-            replica.breaker.succeed(attempt.since, &self.settings.breaker, now);
+            replica.breaker.succeed(attempt.nth, &self.settings.breaker, now);
             replica.unproven &= attempt.since < replica.ready_since;
         }
         self.release(attempt);
@@ -130,7 +130,8 @@ impl Dispatcher {
         if attempt.since < replica.ready_since {
             return;
         }
-        let broken = replica.breaker.fail(failure, &self.settings.breaker, now);
+        let broken =
+            replica.breaker.fail(failure, attempt.nth, replica.dispatched, &self.settings.breaker, now);
         let broken = broken.or(replica.unproven.then_some(SetAsideCause::Failing));
         // One silent attempt proves nothing against a replica that speaks to others.
         let speaks = replica.last_life.is_some_and(|life| now.since(life) <= self.settings.silence.limit_max);

@@ -6,6 +6,7 @@ use expediter_types::{RequestId, Time, Tokens};
 
 use super::{Attempt, Dispatcher, Entry, Output, Request, Stage};
 use crate::decision::{Candidate, Decision, Verdict};
+use crate::ledger::Ledger;
 use crate::policy::{QUALIFIES, load};
 use crate::refusal::Refusal;
 use crate::replica::{Replica, ReplicaState};
@@ -39,6 +40,7 @@ impl Dispatcher {
     pub(super) fn choose(&mut self, entry: &Entry, now: Time) -> Option<(usize, Decision)> {
         let policy = self.settings.policy;
         let pool = self.pool_view();
+        let charge = Ledger::bounded(self.charge(&entry.request));
         let mut qualifying = 0;
         let mut candidates = Vec::with_capacity(self.fleet.len());
         for replica in &self.fleet {
@@ -46,7 +48,7 @@ impl Dispatcher {
             qualifying += usize::from(verdict == QUALIFIES);
             candidates.push(Candidate {
                 replica: replica.id,
-                load: load(policy, replica, &pool, now),
+                load: load(policy, replica, charge, &pool, now),
                 verdict,
             });
         }
@@ -73,18 +75,19 @@ impl Dispatcher {
         now: Time,
     ) {
         self.turns += 1;
-        let expected = self.expected_answer(&entry.request);
+        let charge = self.charge(&entry.request);
         let replica = &mut self.fleet[index];
         replica.last_turn = self.turns;
         replica.dispatched += 1;
-        let charge = replica.ledger.charge(entry.request.prompt_tokens + expected);
-        self.usual.charge.follow((entry.request.prompt_tokens + expected).0);
+        self.usual.charge.follow(Ledger::bounded(charge).0);
+        let charge = replica.ledger.charge(charge);
         let check = silence::deadline(replica, &entry.request, now, &self.settings, now)
             .min(now + self.settings.first_output_limit);
         self.timers.set(check, Timer::Silence(id));
         entry.stage = Stage::Attempt(Attempt {
             replica: replica.id,
             since: now,
+            nth: replica.dispatched,
             charge,
             output: false,
             output_tokens: Tokens::ZERO,
@@ -92,6 +95,11 @@ impl Dispatcher {
         });
         self.requests.insert(id, entry);
         self.outputs.push_back(Output::Dispatch { id, replica: decision.replica, decision });
+    }
+
+    /// The tokens that a request means before any of its answer came.
+    fn charge(&self, request: &Request) -> Tokens {
+        request.prompt_tokens + self.expected_answer(request)
     }
 
     /// The answer as long as it is expected: as answers usually are, but never beyond its cap.
