@@ -50,6 +50,7 @@ pub(crate) trait Client: Send + Sync {
     fn linger(&self);
 }
 
+#[expect(clippy::struct_excessive_bools, reason = "facts about a socket that vary independently")]
 struct Inside<T> {
     io: T,
     limits: ClientLimits,

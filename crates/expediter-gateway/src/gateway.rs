@@ -83,7 +83,7 @@ impl Gateway {
             shards.push(shard);
             threads.push(thread);
         }
-        fleet.apply(settings);
+        fleet.apply(&settings);
         let slots = connection_slots(&fleet.settings.load());
         tasks.spawn(listen(data.listener, shards, slots, shards_stop.gentle.clone()));
         tasks.spawn(serve_admin(Arc::clone(&fleet), admin.listener, stop.clone()));
@@ -158,7 +158,7 @@ async fn take_over(fleet: Arc<Fleet>, mut reload: watch::Receiver<Arc<Settings>>
             changed = reload.changed() => if changed.is_err() { return },
         }
         let settings = reload.borrow_and_update().clone();
-        fleet.apply(settings);
+        fleet.apply(&settings);
         tracing::info!("settings applied");
     }
 }

@@ -1,4 +1,4 @@
-//! The errors that the gateway itself answers with, in OpenAI's shape. One place turns each into a status.
+//! The errors that the gateway itself answers with, in the shape of `OpenAI`'s. One place turns each into a status.
 
 use std::time::Duration;
 

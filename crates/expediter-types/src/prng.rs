@@ -18,6 +18,7 @@ impl Prng {
     ///
     /// # Panics
     /// Where `bound` is 0: there is nothing to draw from.
+    #[expect(clippy::cast_possible_truncation, reason = "the halves of a 128-bit product are taken apart")]
     pub fn below(&mut self, bound: usize) -> usize {
         assert!(bound > 0, "a draw needs something to draw from");
         let bound = bound as u64;

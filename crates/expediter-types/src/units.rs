@@ -66,7 +66,8 @@ mod tests {
     fn a_partial_block_is_occupied_but_not_full() {
         let size = BlockSize(NonZeroU32::new(16).unwrap());
         // (tokens, blocks occupied, blocks full); 1,800 and 1,500 are the requirements' own examples.
-        for (tokens, occupied, full) in [(0, 0, 0), (1, 1, 0), (16, 1, 1), (1_800, 113, 112), (1_500, 94, 93)] {
+        for (tokens, occupied, full) in [(0, 0, 0), (1, 1, 0), (16, 1, 1), (1_800, 113, 112), (1_500, 94, 93)]
+        {
             assert_eq!(Tokens(tokens).to_blocks(size), Blocks(occupied), "{tokens} occupied");
             assert_eq!(Tokens(tokens).to_full_blocks(size), Blocks(full), "{tokens} full");
         }

@@ -38,7 +38,7 @@ pub(super) enum Given {
     /// A whole answer.
     Answer(WholeAnswer),
     /// A stream; its first event is judged and good.
-    Stream { head: AnswerHead, source: Source },
+    Stream(Box<(AnswerHead, Source)>),
 }
 
 /// A whole answer of a replica.
@@ -53,7 +53,7 @@ pub(super) struct WholeAnswer {
 pub(super) struct Failed {
     pub(super) failure: Failure,
     pub(super) detail: String,
-    pub(super) answer: Option<WholeAnswer>,
+    pub(super) answer: Option<Box<WholeAnswer>>,
 }
 
 impl Failed {
@@ -177,7 +177,7 @@ async fn first_event(connection: Connection, head: AnswerHead, feed: Feed) -> Re
     })
     .await;
     if source.feed.has_begun() {
-        return Ok(Given::Stream { head, source });
+        return Ok(Given::Stream(Box::new((head, source))));
     }
     match source.feed.end().cloned() {
         Some(FeedEnd::Rejected { error, payload }) => rejected_stream(head.headers, &error, payload),
@@ -197,8 +197,10 @@ fn rejected_stream(
     let status = error.code.filter(|code| (400..600).contains(code)).unwrap_or(500);
     let answer = WholeAnswer { status, headers, body: payload, usage: None };
     match failure_of_error(error) {
-        Failure::ServerError { status } if (400..500).contains(&status) => Ok(Given::Answer(answer)),
-        failure => Err(Failed { failure, detail: error.message.clone(), answer: Some(answer) }),
+        None => Ok(Given::Answer(answer)),
+        Some(failure) => {
+            Err(Failed { failure, detail: error.message.clone(), answer: Some(Box::new(answer)) })
+        }
     }
 }
 
@@ -254,29 +256,22 @@ fn judge(mut answer: WholeAnswer) -> Result<Given, Failed> {
         200 if is_json(&answer.headers) => {
             let said = inspect_answer(&answer.body);
             answer.usage = said.usage;
-            match said.error {
-                Some(error) => {
-                    let failure = failure_of_error(&error);
-                    answer.status = error.code.filter(|code| (400..600).contains(code)).unwrap_or(500);
-                    match failure {
-                        Failure::ServerError { status } if (400..500).contains(&status) => None,
-                        failure => Some(failure),
-                    }
-                }
-                None if said.finishes.iter().any(|(_, finish)| *finish == Finish::Abort) => {
-                    // The text up to here looks complete; it must not reach anybody.
-                    return Err(Failed::new(
-                        Failure::Lost,
-                        "the replica went down before the answer was complete",
-                    ));
-                }
-                None => None,
+            if let Some(error) = said.error {
+                answer.status = error.code.filter(|code| (400..600).contains(code)).unwrap_or(500);
+                failure_of_error(&error)
+            } else if said.finishes.iter().any(|(_, finish)| *finish == Finish::Abort) {
+                // The text up to here looks complete; it must not reach anybody.
+                return Err(Failed::new(
+                    Failure::Lost,
+                    "the replica went down before the answer was complete",
+                ));
+            } else {
+                None
             }
         }
-        200 => None,
         429 | 503 => Some(Failure::Overloaded { retry_after: retry_after(&answer.headers) }),
         status @ 500..=599 => Some(Failure::ServerError { status }),
-        400..=499 => None,
+        200 | 400..=499 => None,
         status => {
             // A redirect is never followed, and no other status answers a completion.
             return Err(Failed::new(
@@ -289,7 +284,7 @@ fn judge(mut answer: WholeAnswer) -> Result<Given, Failed> {
         None => Ok(Given::Answer(answer)),
         Some(failure) => {
             let detail = format!("the replica answered with status {}", answer.status);
-            Err(Failed { failure, detail, answer: Some(answer) })
+            Err(Failed { failure, detail, answer: Some(Box::new(answer)) })
         }
     }
 }

@@ -167,7 +167,7 @@ impl Feed {
         if self.begun {
             // The engine's own words go on as they are, and nothing after them.
             self.out.extend_from_slice(event.raw);
-            let failure = failure_of_error(&error);
+            let failure = failure_of_error(&error).unwrap_or(Failure::ServerError { status: 501 });
             self.end = Some(FeedEnd::Broken { failure, message: error.message });
         } else {
             self.end = Some(FeedEnd::Rejected { error, payload: Bytes::copy_from_slice(payload) });
@@ -175,11 +175,13 @@ impl Feed {
     }
 }
 
-/// What an error inside a 200 means. Engines put the status that they would have answered into its `code`.
-pub(super) fn failure_of_error(error: &ErrorFrame) -> Failure {
+/// What an error inside a 200 means; `None` where it blames the request. Engines put the status that they would
+/// have answered into its `code`.
+pub(super) fn failure_of_error(error: &ErrorFrame) -> Option<Failure> {
     match error.code {
-        Some(429 | 503) => Failure::Overloaded { retry_after: None },
-        Some(status) => Failure::ServerError { status },
-        None => Failure::ServerError { status: 500 },
+        Some(429 | 503) => Some(Failure::Overloaded { retry_after: None }),
+        Some(400..=499) => None,
+        Some(status) => Some(Failure::ServerError { status }),
+        None => Some(Failure::ServerError { status: 500 }),
     }
 }

@@ -323,7 +323,8 @@ async fn dispatch(
         let tried = attempt(exchange, &settlement.opening.flight, &replica, outgoing).await;
         let mut response = match tried {
             Ok(Given::Answer(answer)) => whole(&mut settlement, answer, outgoing),
-            Ok(Given::Stream { head, source }) => {
+            Ok(Given::Stream(given)) => {
+                let (head, source) = *given;
                 let mut response = Response::new(());
                 *response.status_mut() = status(head.status);
                 *response.headers_mut() = answer_headers(head.headers, &outgoing.request_id);
@@ -373,7 +374,7 @@ fn refused(
         settlement.ends(outcome, answer.status, Some(refusal.code()));
         let labels = CodeLabels { pool: settlement.opening.pool.label.clone(), code: refusal.code() };
         exchange.fleet.metrics.refusals.get_or_create(&labels).inc();
-        return Ok(reply(answer, &settlement.opening.request_id));
+        return Ok(reply(*answer, &settlement.opening.request_id));
     }
     let problem = Problem::from_refusal(refusal, detail.as_deref());
     settlement.ends(outcome, problem.status.as_u16(), Some(problem.code));

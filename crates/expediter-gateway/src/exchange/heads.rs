@@ -36,11 +36,8 @@ pub(super) fn request_head(
     }
     let nominated = Nominated::of(client);
     for (name, value) in client {
-        let travels = !is_hop_by_hop(name)
-            && !is_remade(name)
-            && !nominated.names(name)
-            && !(*name == header::AUTHORIZATION && replica.engine_key.is_some());
-        if travels {
+        let replaced = *name == header::AUTHORIZATION && replica.engine_key.is_some();
+        if !(replaced || is_hop_by_hop(name) || is_remade(name) || nominated.names(name)) {
             head.put_slice(name.as_str().as_bytes());
             head.put_slice(b": ");
             head.put_slice(value.as_bytes());

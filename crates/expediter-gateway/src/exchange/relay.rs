@@ -34,7 +34,6 @@ pub(crate) struct Relay {
     settlement: Settlement,
     /// `None` once the answer is over.
     source: Option<Source>,
-    feed_events_seen: u64,
     last_bytes: Time,
     last_progress: Time,
     gap_timer: LazyTimer,
@@ -56,7 +55,6 @@ impl Relay {
             replica,
             settlement,
             source: Some(source),
-            feed_events_seen: 0,
             last_bytes: now,
             last_progress: now,
             gap_timer: LazyTimer::default(),

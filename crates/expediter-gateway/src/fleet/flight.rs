@@ -26,10 +26,10 @@ impl Flight {
     /// The next order for this request, while no attempt runs.
     pub(crate) async fn next_order(&self) -> Order {
         loop {
-            match poll_fn(|cx| self.mailbox.poll_order(cx)).await {
-                // It crossed with the attempt's own end.
-                Order::Abandon(_) => {}
-                order => return order,
+            let order = poll_fn(|cx| self.mailbox.poll_order(cx)).await;
+            // One to give up an attempt has crossed with that attempt's own end.
+            if !matches!(order, Order::Abandon(_)) {
+                return order;
             }
         }
     }

@@ -43,15 +43,13 @@ impl Mailbox {
 
     pub(crate) fn poll_order(&self, cx: &mut Context<'_>) -> Poll<Order> {
         let mut inside = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        match inside.orders.pop_front() {
-            Some(order) => Poll::Ready(order),
-            None => {
-                match &mut inside.waker {
-                    Some(waker) => waker.clone_from(cx.waker()),
-                    empty => *empty = Some(cx.waker().clone()),
-                }
-                Poll::Pending
-            }
+        if let Some(order) = inside.orders.pop_front() {
+            return Poll::Ready(order);
         }
+        match &mut inside.waker {
+            Some(waker) => waker.clone_from(cx.waker()),
+            empty => *empty = Some(cx.waker().clone()),
+        }
+        Poll::Pending
     }
 }

@@ -54,18 +54,18 @@ impl Member {
 
 impl Fleet {
     /// Takes over new settings. Replicas that stay keep their state, their ledger and their streams.
-    pub(crate) fn apply(self: &Arc<Self>, settings: Arc<Settings>) {
+    pub(crate) fn apply(self: &Arc<Self>, settings: &Arc<Settings>) {
         let mut wanted: BTreeMap<&ReplicaUrl, Option<&str>> =
             settings.replicas.iter().map(|url| (url, None)).collect();
         for (name, pool) in &settings.pools {
             wanted.extend(pool.replicas.iter().map(|url| (url, Some(name.as_str()))));
         }
-        self.settings.store(Arc::clone(&settings));
+        self.settings.store(Arc::clone(settings));
         for (name, pool) in &settings.pools {
             self.pool(name, &pool.model);
         }
         for pool in self.pools() {
-            let core = convert::core_settings(&settings, &pool.name);
+            let core = convert::core_settings(settings, &pool.name);
             pool.tell(|dispatcher, now| dispatcher.set_settings(core, now));
         }
         for member in self.members() {

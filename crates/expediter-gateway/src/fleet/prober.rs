@@ -41,11 +41,12 @@ async fn check(
 ) -> Result<Vec<ServedModel>, ProbeFailure> {
     let key = member.seat().and_then(|seat| seat.replica.engine_key.clone());
     let connect = fleet.settings.load().limits.connect;
-    let (status, _) = client.get("/health", None, connect, limit).await.map_err(failure)?;
+    let (status, _) = client.get("/health", None, connect, limit).await.map_err(|error| failure(&error))?;
     if status != 200 {
         return Err(ProbeFailure::Status(status));
     }
-    let (status, body) = client.get("/v1/models", key.as_ref(), connect, limit).await.map_err(failure)?;
+    let (status, body) =
+        client.get("/v1/models", key.as_ref(), connect, limit).await.map_err(|error| failure(&error))?;
     if status != 200 {
         return Err(ProbeFailure::Status(status));
     }
@@ -53,7 +54,7 @@ async fn check(
     if models.is_empty() { Err(ProbeFailure::NoModel) } else { Ok(models) }
 }
 
-fn failure(error: ProbeError) -> ProbeFailure {
+fn failure(error: &ProbeError) -> ProbeFailure {
     match error {
         ProbeError::Connect(_) => ProbeFailure::Refused,
         ProbeError::Timeout | ProbeError::Closed => ProbeFailure::Silent,
@@ -80,16 +81,12 @@ pub(super) async fn read_reports(fleet: Arc<Fleet>, member: Arc<Member>) {
         }
         let Some(seat) = member.seat() else { continue };
         let read = client.get("/metrics", None, settings.limits.connect, settings.probe.timeout).await;
-        match read {
-            Ok((200, body)) => {
-                let reading = parse_metrics(&body);
-                if reading.malformed_lines > 0 {
-                    seat.replica.series.malformed_reports.inc();
-                }
-                seat.pool.tell(|dispatcher, now| dispatcher.report(seat.replica.id, &reading.report, now));
-            }
-            Ok(_) | Err(_) => tracing::debug!(replica = %member.url, "no report"),
+        let Ok((200, body)) = read else { continue };
+        let reading = parse_metrics(&body);
+        if reading.malformed_lines > 0 {
+            seat.replica.series.malformed_reports.inc();
         }
+        seat.pool.tell(|dispatcher, now| dispatcher.report(seat.replica.id, &reading.report, now));
     }
 }
 

@@ -152,7 +152,7 @@ impl Shard {
             builder
                 .timer(TokioTimer::new())
                 .max_concurrent_streams(H2_STREAMS_MAX)
-                .max_header_list_size(HEAD_BYTES_MAX as u32)
+                .max_header_list_size(H2_HEAD_BYTES_MAX)
                 .keep_alive_interval(H2_PING_INTERVAL)
                 .keep_alive_timeout(H2_PING_TIMEOUT)
                 .max_send_buf_size(H2_SEND_BUFFER_BYTES);
@@ -177,6 +177,7 @@ impl Shard {
 
 /// The largest head that is read; beyond it the answer is 431.
 const HEAD_BYTES_MAX: usize = 64 * 1024;
+const H2_HEAD_BYTES_MAX: u32 = 64 * 1024;
 
 /// Streams a client may have open on one HTTP/2 connection.
 const H2_STREAMS_MAX: u32 = 256;

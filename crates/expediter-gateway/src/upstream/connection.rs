@@ -134,9 +134,8 @@ impl Connection {
             return Poll::Ready(Ok(done));
         }
         with_scratch(|scratch| {
-            let length = match ready!(self.io.poll_read(cx, scratch)) {
-                Ok(length) => length,
-                Err(_) => return Poll::Ready(Err(ReadError::Truncated)),
+            let Ok(length) = ready!(self.io.poll_read(cx, scratch)) else {
+                return Poll::Ready(Err(ReadError::Truncated));
             };
             if length == 0 {
                 return Poll::Ready(decoder.end_of_input().map(|()| true).map_err(|_| ReadError::Truncated));
