@@ -165,7 +165,7 @@ fn shown(root: &Path, path: &Path) -> String {
 }
 
 /// Where the configuration file's JSON Schema is kept, for editors.
-const SCHEMA: &str = "config/schema.json";
+const SCHEMA: &str = "config/expediter.schema.json";
 
 const CLIPPY: &[&str] = &["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"];
 const DOC: &[&str] = &["doc", "--workspace", "--no-deps", "--document-private-items", "--locked"];
