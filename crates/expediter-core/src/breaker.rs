@@ -118,3 +118,49 @@ const REFUSED_IN_ROW_MAX: u32 = 2;
 
 /// Keeps a bucket from having no width.
 const WINDOW_MIN: Duration = Duration::from_millis(10);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FAILED: Failure = Failure::ServerError { status: 500 };
+
+    /// Each step is an attempt by its number: `Ok` ended well, `Err` failed. `made` attempts were made in all.
+    fn run(
+        made: u64,
+        steps: impl IntoIterator<Item = Result<u64, u64>>,
+        failure: Failure,
+    ) -> Option<SetAsideCause> {
+        let (settings, mut breaker) = (BreakerSettings::default(), Breaker::default());
+        steps.into_iter().fold(None, |tripped, step| match step {
+            Ok(nth) => {
+                breaker.succeed(nth, &settings, Time::ZERO);
+                tripped
+            }
+            Err(nth) => tripped.or(breaker.fail(failure, nth, made, &settings, Time::ZERO)),
+        })
+    }
+
+    #[test]
+    fn a_row_is_told_by_the_order_of_dispatch() {
+        let failing = Some(SetAsideCause::Failing);
+        assert_eq!(run(5, (1..=4).map(Err), FAILED), None, "four in a row");
+        assert_eq!(run(5, (1..=5).map(Err), FAILED), failing, "five in a row");
+        let broken = [Err(1), Err(2), Err(3), Err(4), Ok(5), Err(6), Err(7), Err(8), Err(9)];
+        assert_eq!(run(9, broken, FAILED), None, "a good answer between them");
+        let under_way = [Err(11), Ok(1), Err(12), Ok(2), Err(13), Ok(3), Err(14), Ok(4), Err(15)];
+        assert_eq!(run(15, under_way, FAILED), failing, "good answers from before it broke");
+        assert_eq!(
+            run(100, (1..=100).step_by(10).map(Err), FAILED),
+            None,
+            "a tenth fails at once, the rest is slow"
+        );
+    }
+
+    #[test]
+    fn a_port_that_refuses_twice_is_closed_though_old_answers_still_come() {
+        let unreachable = Some(SetAsideCause::Unreachable);
+        assert_eq!(run(20, [Err(11), Ok(1), Ok(2), Err(12)], Failure::Connect), unreachable);
+        assert_eq!(run(20, [Err(11), Ok(12), Err(13)], Failure::Connect), None, "it was open in between");
+    }
+}

@@ -56,3 +56,25 @@ impl Ledger {
 
 /// 2³² tokens: more than any context window, and 2³² of them still fit the sum.
 const CHARGE_MAX: Tokens = Tokens(1 << 32);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_charged_comes_back_whatever_it_claimed() {
+        let mut ledger = Ledger::default();
+        let absurd: Vec<Charge> = (0..3).map(|_| ledger.charge(Tokens(u64::MAX))).collect();
+        let mut modest = ledger.charge(Tokens(100));
+        for charge in absurd {
+            ledger.release(charge);
+        }
+        assert_eq!((ledger.requests(), ledger.tokens()), (1, Tokens(100)));
+        for tokens in [10, u64::MAX, 7] {
+            ledger.recharge(&mut modest, Tokens(tokens));
+        }
+        assert_eq!(ledger.tokens(), Tokens(7));
+        ledger.release(modest);
+        assert_eq!((ledger.requests(), ledger.tokens()), (0, Tokens::ZERO));
+    }
+}

@@ -65,3 +65,30 @@ const ROUNDING: f64 = 1e-9;
 
 /// finagle's default time to live of a deposit.
 const WINDOW: Duration = Duration::from_secs(10);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn withdraw_all(budget: &mut RetryBudget, settings: &Settings, now: Time) -> u32 {
+        (0..1_000).take_while(|_| budget.withdraw(settings, now)).map(|_| 1).sum()
+    }
+
+    #[test]
+    fn deposits_fade_and_the_reserve_refills() {
+        let settings = Settings { retry_ratio: 0.5, retry_per_second_min: 1, ..Settings::default() };
+        let mut budget = RetryBudget::new(&settings);
+        assert_eq!(withdraw_all(&mut budget, &settings, Time::ZERO), 10, "the reserve is full at first");
+        // (arrivals at once, seconds until the withdrawals, retries allowed)
+        for (start, (arrivals, wait, expected)) in
+            (1..).zip([(0, 0, 0), (100, 0, 50), (100, 5, 30), (100, 10, 10), (0, 3, 3), (0, 1_000, 10)])
+        {
+            let start = Time::from_millis(start * 10_000_000);
+            budget.advance(&settings, start);
+            withdraw_all(&mut budget, &settings, start);
+            (0..arrivals).for_each(|_| budget.deposit(&settings, start));
+            let allowed = withdraw_all(&mut budget, &settings, start + Duration::from_secs(wait));
+            assert_eq!(allowed, expected, "{arrivals} arrivals, {wait} s");
+        }
+    }
+}

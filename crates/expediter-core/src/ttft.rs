@@ -56,3 +56,24 @@ const PEAK_DECAY: Duration = Duration::from_secs(10);
 
 /// The mean follows the last dozen answers or so.
 const MEAN_WEIGHT: f64 = 0.125;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_peak_rises_at_once_and_fades_while_the_mean_follows() {
+        let mut ttft = Ttft::default();
+        assert_eq!((ttft.mean(), ttft.peak(Time::ZERO)), (None, None));
+        ttft.observe(Duration::from_millis(100), Time::ZERO);
+        ttft.observe(Duration::from_secs(4), Time::ZERO);
+        assert_eq!(ttft.mean(), Some(Duration::from_micros(587_500)), "an eighth of the way from 0.1 to 4");
+        let peak = |ttft: &Ttft, seconds: u64| ttft.peak(Time::from_millis(1_000 * seconds)).unwrap();
+        assert!((peak(&ttft, 0) - 4.0).abs() < 1e-9);
+        assert!((peak(&ttft, 10) - 4.0 / std::f64::consts::E).abs() < 1e-9, "one decay time");
+        ttft.observe(Duration::from_millis(100), Time::from_millis(1));
+        assert!(peak(&ttft, 0) > 3.9, "one good answer does not excuse it");
+        ttft.observe(Duration::from_millis(100), Time::from_millis(60_000));
+        assert!(peak(&ttft, 60) < 0.2, "but time and a good answer do");
+    }
+}

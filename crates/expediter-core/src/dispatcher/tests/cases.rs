@@ -109,14 +109,14 @@ fn p05_old_good_news_is_no_load() {
 
 #[test]
 fn d01_an_open_port_is_not_a_loaded_model() {
-    let healths: [(&str, fn(Time) -> Option<ProbeFailure>); 3] = [
-        ("accepts and answers nothing", |now| (seconds(now) < 40).then_some(ProbeFailure::Silent)),
-        ("health says 503", |now| (seconds(now) < 40).then_some(ProbeFailure::Status(503))),
-        ("healthy without a model", |now| (seconds(now) < 40).then_some(ProbeFailure::NoModel)),
+    let joins = [
+        ("accepts and answers nothing", ProbeFailure::Silent),
+        ("health says 503", ProbeFailure::Status(503)),
+        ("healthy without a model", ProbeFailure::NoModel),
     ];
-    for (name, health) in healths {
+    for (name, failure) in joins {
         let mut scripts: Vec<Script> = (0..3).map(|_| Script::good(100, 500)).collect();
-        scripts[2].health = Box::new(health);
+        scripts[2].health = Box::new(move |now| (seconds(now) < 40).then_some(failure));
         let mut world = World::new(Settings::default(), scripts);
         world.send(1_000, 100.0, vec![request(); 10 * 60]);
         world.run(70_000);

@@ -44,10 +44,8 @@ fn every_failure_without_output_does_what_the_table_says() {
             let decision = pool.decision(id);
             assert_ne!(decision.replica, first, "{failure:?}");
             assert_eq!(decision.attempt, 2, "{failure:?}");
-            let expected = match failure {
-                _ if sets_aside.is_some() => Verdict::NotReady(ReplicaState::SetAside),
-                _ => Verdict::Tried,
-            };
+            let set_aside = Verdict::NotReady(ReplicaState::SetAside);
+            let expected = if sets_aside.is_some() { set_aside } else { Verdict::Tried };
             assert_eq!(decision.candidates[first.0 as usize].verdict, expected, "{failure:?}");
         } else {
             assert_eq!(pool.refusal(id), Refusal::AttemptsSpent { last: failure });

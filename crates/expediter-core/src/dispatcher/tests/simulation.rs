@@ -35,7 +35,6 @@ struct Known {
     at: Option<ReplicaId>,
     tried: BTreeSet<ReplicaId>,
     output: bool,
-    stream: bool,
 }
 
 struct Run {
@@ -141,7 +140,7 @@ impl Run {
             stream: self.rng.below(2) == 0,
             wait_limit: (self.rng.below(3) == 0).then(|| Duration::from_millis(self.rng.below(5_000) as u64)),
         };
-        self.requests.insert(id, Known { stream: request.stream, ..Known::default() });
+        self.requests.insert(id, Known::default());
         self.dispatcher.arrive(id, request.clone(), self.now);
         self.drain();
         if self.requests.contains_key(&id) {

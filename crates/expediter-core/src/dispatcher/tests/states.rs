@@ -280,7 +280,9 @@ fn a_replica_that_comes_back_beside_established_ones_starts_with_a_small_share()
     let share = |pool: &mut Pool| {
         let requests: Vec<_> = (0..100).map(|_| pool.arrive()).collect();
         let share = requests.iter().filter(|(_, replica)| *replica == ReplicaId(2)).count();
-        requests.iter().for_each(|(id, _)| pool.answer(*id));
+        for (id, _) in requests {
+            pool.answer(id);
+        }
         share
     };
     assert_eq!(share(&mut pool), 5, "a tenth of a full share, which is a weight of 0.1 in 2.1");

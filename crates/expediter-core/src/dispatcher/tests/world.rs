@@ -44,7 +44,6 @@ impl Script {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
     Finished,
-    Cut,
     Refused,
     Expired,
 }
@@ -139,7 +138,7 @@ impl World {
                 self.dispatcher.arrive(RequestId(self.arrived), request, now);
             }
             Event::First(id, attempt) if is_current(self, id, attempt) => {
-                self.dispatcher.first_output(id, now)
+                self.dispatcher.first_output(id, now);
             }
             Event::End(id, attempt) if is_current(self, id, attempt) => {
                 self.dispatcher.finish(id, now);
@@ -189,7 +188,7 @@ impl World {
                             self.at(now + end, Event::End(id, attempt));
                         }
                         Answer::Fails { after, failure } => {
-                            self.at(now + after, Event::Fail(id, attempt, failure))
+                            self.at(now + after, Event::Fail(id, attempt, failure));
                         }
                         Answer::Hangs => {}
                     }
