@@ -1,11 +1,9 @@
 """Answers of vLLM 0.16.0, replayed: the stock client gets through the gateway what it gets without it."""
 
-import json
-
 import openai
 import pytest
 
-from answers import gather
+from answers import gather, strip
 from gateway import Gateway, client
 from raw import PATHS, ask, events
 from replay import Replay, capture
@@ -59,7 +57,8 @@ def by_client(url, name, piece, **more):
 
 
 def usage_options(name):
-    return {"stream_options": {"include_usage": True}} if "usage" in name else {}
+    """What the client had asked for when the answer was captured."""
+    return {"stream_options": {"include_usage": True}} if b'"usage":{' in capture(name) else {}
 
 
 @pytest.mark.parametrize("piece", PIECES)
@@ -80,7 +79,7 @@ def test_streamed(old, replays, name, piece):
     assert gather(through) == gather(by_client(replays[0].url, name, 0, **more))
     endpoint, body = question(name, piece, **more)
     frames = events(ask(old.url, PATHS[endpoint], body)[2])
-    assert frames == events(ask(replays[0].url, PATHS[endpoint], body)[2])
+    assert strip(frames) == strip(events(ask(replays[0].url, PATHS[endpoint], body)[2]))
     assert frames[-1] == "[DONE]"
 
 
@@ -122,10 +121,8 @@ def test_a_failed_replica_is_no_answer(old, replays, name):
     for replay in replays:
         replay.asked.clear()
     endpoint, body = question(name, 0)
-    status, content_type, answer = ask(old.url, PATHS[endpoint], body)
+    status, _, answer = ask(old.url, PATHS[endpoint], body)
     assert status >= 500, answer
-    assert content_type.startswith("application/json")
-    assert json.loads(answer)["error"]["message"]
     assert sum(replay.asked.count(name) for replay in replays) >= 1
     with pytest.raises(openai.InternalServerError):
         by_client(old.url, name, 0)
