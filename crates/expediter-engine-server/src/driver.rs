@@ -138,8 +138,10 @@ impl Driver {
         match fault {
             Fault::Abort => self.give_up(End::Finished),
             Fault::Error => self.give_up(|_| End::Lost),
+            // Nobody says goodbye: sinks close, and with them the connections.
             Fault::Crash => {
-                self.give_up(|_| End::Lost);
+                self.step = None;
+                self.open.clear();
                 self.engine = Engine::new(self.shared.settings.engine.clone());
                 *self.shared.telemetry() = Telemetry::new(self.shared.clock.unix().as_secs_f64());
             }

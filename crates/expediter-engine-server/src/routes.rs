@@ -9,6 +9,7 @@ use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use hyper::header::{HeaderValue, LOCATION};
 use hyper::{Method, Request, Response, StatusCode};
+use serde::Serialize;
 use serde_json::json;
 
 use crate::connection::Connection;
@@ -98,14 +99,25 @@ async fn tokenize(shared: &Shared, request: Request<Incoming>) -> Result<Respons
     let body = read(request).await?;
     let model = Model { name: &shared.settings.model, max_model_len: shared.settings.max_model_len };
     Ok(match request::tokenize(&body, model) {
-        Ok(found) => json_value(&json!({
-            "count": found.ids.len(),
-            "max_model_len": model.max_model_len.0,
-            "tokens": found.ids,
-            "token_strs": found.text,
-        })),
+        Ok(found) => {
+            let answer = TokenizeAnswer {
+                count: found.ids.len(),
+                max_model_len: model.max_model_len.0,
+                tokens: found.ids,
+                token_strs: found.text,
+            };
+            reply::json(StatusCode::OK, serde_json::to_vec(&answer).expect("text and numbers are valid JSON"))
+        }
         Err(error) => reply::error(error),
     })
+}
+
+#[derive(Serialize)]
+struct TokenizeAnswer {
+    count: usize,
+    max_model_len: u64,
+    tokens: Vec<u32>,
+    token_strs: Option<Vec<String>>,
 }
 
 async fn set_fault(shared: &Arc<Shared>, request: Request<Incoming>) -> Result<Response<Content>, Cut> {

@@ -1,0 +1,264 @@
+//! Captured requests of `fixtures/` are sent as they are, and the answers compared with those of the real engine
+//! (vLLM 0.32.0): status, headers, and JSON member by member in order. Error bodies must be equal to the byte.
+//!
+//! Where the replica differs on purpose:
+//!
+//! - A token is four bytes of text, so that token counts, ids and words are others; lists of ids are compared as
+//!   lists of numbers, whatever their length.
+//! - `date`, `content-length` and `location` have the captures' names with values of our own.
+//! - Sampling parameters, tools, logprobs, stop strings, echo, suffix, structured outputs and images are not
+//!   modelled: they are ignored, images refused.
+//! - Of pydantic's messages the first error is given where the real engine lists several.
+//! - A lone surrogate and a NaN are malformed JSON here; the real engine reads both and refuses them later.
+//! - HTTP/1.0 clients get a stream that ends with its connection; the real engine sends them chunks.
+//! - Deep JSON is unreadable from 128 levels on, there from about 1,000.
+//! - CORS, `/detokenize`, `/metrics` of Python itself, and routes that no gateway calls are absent; `/fault` is ours.
+//! - `/load` counts without being told to.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::num::NonZeroU32;
+use std::path::PathBuf;
+
+use expediter_engine_server::{EngineServer, Settings};
+use expediter_engine_sim::Settings as EngineSettings;
+use expediter_types::{BlockSize, Blocks, Tokens};
+
+use crate::client::{self, Answer};
+
+/// In this order: a later one may find what an earlier one left in the cache.
+const FIXTURES: [&str; 92] = [
+    "chat_plain",
+    "chat_stream",
+    "chat_stream_usage",
+    "chat_stream_usage_continuous",
+    "chat_stream_continuous_only",
+    "chat_n2",
+    "chat_n2_stream",
+    "chat_one_token_stream",
+    "chat_return_token_ids",
+    "chat_return_token_ids_stream",
+    "chat_request_id_header",
+    "chat_request_id_body",
+    "chat_both_max",
+    "chat_no_model",
+    "chat_empty_model",
+    "chat_content_parts",
+    "chat_cached_1",
+    "chat_cached_2",
+    "chat_cached_3_stream_usage",
+    "comp_plain",
+    "comp_stream",
+    "comp_stream_usage",
+    "comp_stream_usage_continuous",
+    "comp_batch",
+    "comp_batch_stream",
+    "comp_batch_token_ids",
+    "comp_token_ids",
+    "comp_n2",
+    "comp_return_token_ids",
+    "comp_return_token_ids_stream",
+    "comp_no_max_tokens",
+    "comp_empty_prompt",
+    "comp_missing_prompt",
+    "comp_prompt_array_empty",
+    "comp_max_tokens_0",
+    "err_unknown_model",
+    "err_unknown_model_comp",
+    "err_unknown_model_stream",
+    "err_malformed_json",
+    "err_empty_body",
+    "err_json_array",
+    "err_json_null",
+    "err_missing_messages",
+    "err_messages_empty",
+    "err_messages_string",
+    "err_model_int",
+    "err_prompt_too_long_comp",
+    "err_prompt_exact_max_len",
+    "err_max_tokens_zero",
+    "err_max_tokens_negative",
+    "err_max_tokens_float",
+    "err_max_tokens_huge",
+    "err_max_tokens_word",
+    "err_max_tokens_string",
+    "err_get_on_post",
+    "err_delete_on_post",
+    "err_put_on_get",
+    "err_no_content_type",
+    "err_content_type_form",
+    "err_invalid_utf8",
+    "err_duplicate_keys",
+    "err_utf8_bom",
+    "err_n_zero",
+    "err_n_huge",
+    "err_stream_options_without_stream",
+    "err_prompt_token_out_of_range",
+    "err_image_part",
+    "err_stream_string",
+    "err_many_headers",
+    "ok_chunked_request",
+    "ok_expect_continue",
+    "ok_content_type_charset",
+    "ok_content_type_upper",
+    "health",
+    "health_head",
+    "models",
+    "models_head",
+    "models_one",
+    "not_found",
+    "root",
+    "version",
+    "load",
+    "ping_get",
+    "ping_post",
+    "trailing_slash",
+    "query_string",
+    "tokenize_prompt",
+    "tokenize_messages",
+    "tokenize_bad_model",
+    "tokenize_prompt_strs",
+    "tokenize_no_model",
+    "options_chat",
+];
+
+/// The engine of the captures, in a hurry.
+fn captured_engine() -> Settings {
+    let engine = EngineSettings {
+        block_size: BlockSize(const { NonZeroU32::new(32).unwrap() }),
+        blocks: Blocks(4_096),
+        ..EngineSettings::default()
+    };
+    Settings {
+        model: "tiny".to_owned(),
+        max_model_len: Tokens(8_192),
+        engine,
+        speed: 100.0,
+        ..Settings::default()
+    }
+}
+
+#[tokio::test]
+async fn answers_have_the_shape_of_the_real_engine() {
+    let server = EngineServer::start(captured_engine()).await.unwrap();
+    let address = server.addresses()[0];
+    let mut differences = Vec::new();
+    for name in FIXTURES {
+        let request = fixture(name, "req");
+        let method = String::from_utf8_lossy(&request).split(' ').next().unwrap_or_default().to_owned();
+        let expected = Answer::parse(&fixture(name, "resp"), &method);
+        let answer = client::exchange(address, &request).await.expect(name);
+        if shape(&answer, address, name) != shape(&expected, address, name) {
+            differences.push(format!(
+                "{name}\n  real: {:#?}\n  ours: {:#?}",
+                shape(&expected, address, name),
+                shape(&answer, address, name)
+            ));
+        }
+    }
+    assert!(differences.is_empty(), "{}", differences.join("\n\n"));
+    server.shutdown().await;
+}
+
+/// What is compared: status, headers by name, whether the framing was complete, and the body's shape.
+fn shape(answer: &Answer, address: SocketAddr, name: &str) -> (u16, Vec<String>, bool, Vec<String>) {
+    let mut headers: Vec<String> = answer
+        .headers
+        .iter()
+        .map(|(name, value)| match name.as_str() {
+            "date" | "content-length" => name.clone(),
+            "location" => format!("{name}: {}", value.replace(&address.to_string(), CAPTURED_AT)),
+            _ => format!("{name}: {value}"),
+        })
+        .collect();
+    headers.sort();
+    let mut body = if answer.body.starts_with("data: ") {
+        answer.events().iter().map(|event| skeleton(event)).collect()
+    } else if answer.status >= 400 {
+        vec![answer.body.clone()]
+    } else {
+        vec![skeleton(&answer.body)]
+    };
+    // Choices that run side by side come in any order.
+    if name.contains("_n2_") || name.contains("_batch_") {
+        body.sort();
+    }
+    (answer.status, headers, answer.complete, body)
+}
+
+/// JSON with its values taken out: names, order, nesting and nulls stay, text becomes `s`, a number `0`, lists
+/// of either `[s]` and `[0]`.
+fn skeleton(json: &str) -> String {
+    let (mut bones, mut rest) = (String::new(), json);
+    while let Some(first) = rest.chars().next() {
+        let length = match first {
+            '"' => string_length(rest),
+            '-' | '0'..='9' => rest
+                .find(|c: char| !matches!(c, '0'..='9' | '-' | '+' | '.' | 'e' | 'E'))
+                .unwrap_or(rest.len()),
+            _ => first.len_utf8(),
+        };
+        let (token, after) = rest.split_at(length);
+        match first {
+            '"' if after.trim_start().starts_with(':') => bones.push_str(token),
+            '"' if bones.ends_with("s,") => bones.truncate(bones.len() - 1),
+            '"' => bones.push('s'),
+            '-' | '0'..='9' if bones.ends_with("0,") => bones.truncate(bones.len() - 1),
+            '-' | '0'..='9' => bones.push('0'),
+            _ => bones.push_str(token),
+        }
+        rest = after;
+    }
+    bones
+}
+
+/// The bytes of the string that the text begins with, quotes included.
+fn string_length(text: &str) -> usize {
+    let mut escaped = false;
+    let end = text.bytes().skip(1).position(|byte| {
+        let ends = byte == b'"' && !escaped;
+        escaped = byte == b'\\' && !escaped;
+        ends
+    });
+    end.map_or(text.len(), |end| end + 2)
+}
+
+/// Of an engine that has just started, without help texts and without what Python and its web server count.
+#[tokio::test]
+async fn metrics_have_the_names_of_the_real_engine() {
+    let server = EngineServer::start(captured_engine()).await.unwrap();
+    let answer = client::send(server.addresses()[0], "GET", "/metrics", "").await.unwrap();
+    let captured = String::from_utf8(fixture("metrics", "txt")).unwrap();
+    let real: BTreeSet<String> = captured.lines().filter_map(series).collect();
+    let ours: Vec<String> = answer.body.lines().filter_map(series).collect();
+    assert!(ours.len() > 200, "{}", answer.body);
+    for series in ours {
+        assert!(real.contains(&series), "the real engine has no {series}");
+    }
+    server.shutdown().await;
+}
+
+/// A `# TYPE` line as it is, or a sample without its value; of the labels of an info series the names only.
+fn series(line: &str) -> Option<String> {
+    if line.starts_with("# TYPE ") {
+        return Some(line.to_owned());
+    }
+    let (name, _) = line.rsplit_once(' ').filter(|_| !line.starts_with('#'))?;
+    let is_info = name.starts_with("vllm:cache_config_info");
+    Some(if is_info { "vllm:cache_config_info".to_owned() } else { name.to_owned() })
+}
+
+fn fixture(name: &str, extension: &str) -> Vec<u8> {
+    let path: PathBuf =
+        [env!("CARGO_MANIFEST_DIR"), "fixtures", &format!("{name}.{extension}")].iter().collect();
+    std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// Where the captured engine listened.
+const CAPTURED_AT: &str = "127.0.0.1:8100";
+
+#[test]
+fn a_skeleton_keeps_names_and_nulls() {
+    let json = r#"{"a":"x\"y","b":[1,2,-3.5e1],"c":[{"d":null},{"d":true}],"e":""}"#;
+    assert_eq!(skeleton(json), r#"{"a":s,"b":[0],"c":[{"d":null},{"d":true}],"e":s}"#);
+}
