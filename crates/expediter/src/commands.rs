@@ -1,14 +1,16 @@
 //! The commands, one module each.
 
 mod check;
+mod engine_sim;
 mod schema;
 mod serve;
 
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use clap::{Parser, Subcommand};
 use expediter_gateway::settings::Secret;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// An LLM inference gateway and load balancer in front of vLLM replicas.
 #[derive(Debug, Parser)]
@@ -23,18 +25,42 @@ const EXIT_STATUS: &str = "Exit status: 0 all went well; 1 the configuration has
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Serve(serve::Serve),
     Check(check::Check),
     Schema(schema::Schema),
-    Serve(serve::Serve),
+    EngineSim(engine_sim::EngineSim),
 }
 
 impl Cli {
     /// Runs the command to its end.
     pub(crate) fn run(self) -> Result<ExitCode> {
         match self.command {
+            Command::Serve(serve) => serve.run(),
             Command::Check(check) => check.run(),
             Command::Schema(schema) => schema.run(),
-            Command::Serve(serve) => serve.run(),
+            Command::EngineSim(engine_sim) => engine_sim.run(),
+        }
+    }
+}
+
+/// SIGTERM and SIGINT: the wish that the program stops.
+struct StopSignal {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl StopSignal {
+    /// From now on the signals do not end the process by themselves. Call within a runtime.
+    fn new() -> Result<Self> {
+        let listen = |kind| signal(kind).context("cannot listen for signals");
+        Ok(Self { terminate: listen(SignalKind::terminate())?, interrupt: listen(SignalKind::interrupt())? })
+    }
+
+    /// Returns at the next one.
+    async fn received(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
         }
     }
 }

@@ -4,15 +4,15 @@ use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use clap::Args;
 use expediter_gateway::Gateway;
-use tokio::signal::unix::{SignalKind, signal};
+use expediter_gateway::settings::Settings;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::config::{Source, load, watch};
-use crate::logging;
+use crate::config::{Loaded, Source, load, watch};
+use crate::logging::{self, LogLevelHandle};
 
 /// Serve OpenAI-compatible requests from a fleet of vLLM replicas.
 ///
@@ -21,7 +21,7 @@ use crate::logging;
 /// signal stops it at once. SIGHUP reads the configuration again, as a change of the file does.
 #[derive(Debug, Args)]
 pub(crate) struct Serve {
-    /// Replicas, such as http://gpu1:8000. Their pools are found by asking them for their model.
+    /// Replicas, such as `http://gpu1:8000`. Their pools are found by asking them for their model.
     #[arg(value_name = "URL")]
     urls: Vec<String>,
     /// The configuration file, in YAML. Its changes are taken over while serving.
@@ -43,38 +43,44 @@ impl Serve {
                 return Ok(ExitCode::FAILURE);
             }
         };
+        if is_idle(&loaded.settings) {
+            bail!(
+                "no replicas: give their URLs as arguments, list them under `replicas` or `pools` in the \
+                 configuration, or set an admin token to register them with"
+            );
+        }
         let log_level = logging::start(loaded.settings.log);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        runtime.block_on(async {
-            let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
-            let reload = watch(loaded, &tasks, stop.clone()).context("cannot listen for SIGHUP")?;
-            let mut levels = reload.clone();
-            tasks.spawn(stop.clone().run_until_cancelled_owned(async move {
-                while levels.changed().await.is_ok() {
-                    let level = levels.borrow_and_update().log.level;
-                    log_level.set(level);
-                }
-            }));
-            let gateway = Gateway::start(reload)?;
-            stop_signal().await?;
-            tokio::select! {
-                () = gateway.stop() => {}
-                signal = stop_signal() => signal?,
-            }
-            stop.cancel();
-            tasks.close();
-            tasks.wait().await;
-            Ok(ExitCode::SUCCESS)
-        })
+        let result = runtime.block_on(serve(loaded, log_level));
+        // A reading of a file on a dead network mount is not waited for.
+        runtime.shutdown_background();
+        result.map(|()| ExitCode::SUCCESS)
     }
 }
 
-/// Returns when the process is asked to stop.
-async fn stop_signal() -> Result<()> {
-    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+/// Whether there is no replica, and no way for one to come.
+fn is_idle(settings: &Settings) -> bool {
+    settings.replicas.is_empty() && settings.pools.is_empty() && settings.admin.token.is_none()
+}
+
+async fn serve(loaded: Loaded, log_level: LogLevelHandle) -> Result<()> {
+    let mut stop_signal = super::StopSignal::new()?;
+    let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
+    let reload = watch(loaded, &tasks, stop.clone()).context("cannot listen for SIGHUP")?;
+    let mut levels = reload.clone();
+    tasks.spawn(stop.clone().run_until_cancelled_owned(async move {
+        while levels.changed().await.is_ok() {
+            log_level.set(levels.borrow_and_update().log.level);
+        }
+    }));
+    let gateway = Gateway::start(reload)?;
+    stop_signal.received().await;
     tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
+        () = gateway.stop() => {}
+        () = stop_signal.received() => {}
     }
+    stop.cancel();
+    tasks.close();
+    tasks.wait().await;
     Ok(())
 }
