@@ -2,7 +2,7 @@
 //! gets a good answer from another one, or an honest error, and the next request is not poisoned.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::kit::client::{Progress, post_bytes};
 use crate::kit::fixture;

@@ -255,7 +255,7 @@ impl Replica {
         })
     }
 
-    /// All bytes sent on all connections so far.
+    /// All bytes sent in answer to clients' requests so far.
     pub fn bytes_sent(&self) -> u64 {
         self.shared.sent.load(Ordering::Relaxed)
     }

@@ -23,6 +23,8 @@ pub struct Conn {
     id: usize,
     /// Index in the notes of the request being answered.
     current: Option<usize>,
+    /// Whether that is a client's request.
+    work: bool,
     shared: Arc<Shared>,
 }
 
@@ -38,7 +40,9 @@ impl Conn {
         let bytes = bytes.as_ref();
         match self.stream.write_all(bytes) {
             Ok(()) => {
-                self.shared.sent.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+                if self.work {
+                    self.shared.sent.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+                }
                 Ok(())
             }
             Err(_) => Err(self.note_gone()),
@@ -93,6 +97,11 @@ impl Conn {
 
     /// Lets time pass; ends early where the peer closes.
     pub fn pause(&mut self, time: Duration) -> Result<(), Gone> {
+        // A socket's timeout is no finer than some milliseconds.
+        if time < Duration::from_millis(5) {
+            std::thread::sleep(time);
+            return if self.gone { Err(Gone) } else { Ok(()) };
+        }
         let until = Instant::now() + time;
         loop {
             match self.fill(Some(until)) {
@@ -197,7 +206,7 @@ pub(super) fn serve(stream: TcpStream, shared: Arc<Shared>) {
         notes.connections.push(ConnectionNote { accepted: Instant::now(), peer_closed: None, closed: None });
         notes.connections.len() - 1
     };
-    let mut conn = Conn { stream, input: Vec::new(), gone: false, id, current: None, shared };
+    let mut conn = Conn { stream, input: Vec::new(), gone: false, id, current: None, work: false, shared };
     let then = converse(&mut conn).unwrap_or(Then::Fin);
     if then == Then::Hold {
         conn.until_gone();
@@ -235,6 +244,7 @@ fn converse(conn: &mut Conn) -> Result<Then, Gone> {
             notes.requests.len() - 1
         };
         conn.current = Some(index);
+        conn.work = request.kind == Kind::Work;
         if let Some(before_body) = before_body
             && let Some(then) = before_body(conn, &request)?
         {
