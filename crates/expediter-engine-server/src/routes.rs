@@ -10,7 +10,6 @@ use hyper::body::Incoming;
 use hyper::header::{HeaderValue, LOCATION};
 use hyper::{Method, Request, Response, StatusCode};
 use serde::Serialize;
-use serde_json::json;
 
 use crate::connection::Connection;
 use crate::error::ErrorAnswer;
@@ -31,50 +30,84 @@ pub(crate) async fn answer(
     Ok(response.map(|content| Reply::new(content, busy)))
 }
 
+/// Everything that is served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Route {
+    Health,
+    Version,
+    Load,
+    Metrics,
+    Models,
+    Tokenize,
+    Generate(Endpoint),
+    /// Our own: no engine has it.
+    Fault,
+}
+
+impl Route {
+    fn of(path: &str) -> Option<Self> {
+        match path {
+            "/health" | "/ping" => Some(Self::Health),
+            "/version" => Some(Self::Version),
+            "/load" => Some(Self::Load),
+            "/metrics" => Some(Self::Metrics),
+            "/v1/models" => Some(Self::Models),
+            "/tokenize" => Some(Self::Tokenize),
+            "/v1/chat/completions" => Some(Self::Generate(Endpoint::Chat)),
+            "/v1/completions" => Some(Self::Generate(Endpoint::Completions)),
+            "/fault" => Some(Self::Fault),
+            _ => None,
+        }
+    }
+
+    /// The methods that the path takes, as the header `allow` says them.
+    fn methods(self, path: &str) -> &'static str {
+        match self {
+            Self::Health if path == "/ping" => "GET, POST",
+            Self::Health | Self::Version | Self::Load | Self::Metrics | Self::Models => "GET",
+            Self::Tokenize | Self::Generate(_) => "POST",
+            Self::Fault => "GET, POST",
+        }
+    }
+}
+
 async fn route(
     shared: &Arc<Shared>,
     connection: Connection,
     request: Request<Incoming>,
 ) -> Result<Response<Content>, Cut> {
-    let path = request.uri().path().to_owned();
-    let Some((path, allow)) = ROUTES.iter().find(|(known, _)| *known == path) else {
-        return Ok(unknown(shared, &path));
-    };
-    if *path != FAULT && shared.fault() == Fault::Hang {
+    let path = request.uri().path();
+    let Some(route) = Route::of(path) else { return Ok(unknown(shared, path)) };
+    if route != Route::Fault && shared.fault() == Fault::Hang {
         return std::future::pending().await;
     }
-    let (get, post) = (request.method() == Method::GET, request.method() == Method::POST);
-    if !(get && allow.contains("GET") || post && allow.contains("POST")) {
-        return Ok(reply::not_allowed(allow));
+    let methods = route.methods(path);
+    if !methods.split(", ").any(|method| method == request.method().as_str()) {
+        return Ok(reply::not_allowed(methods));
     }
-    match *path {
-        "/v1/chat/completions" => return generate::answer(shared, Endpoint::Chat, connection, request).await,
-        "/v1/completions" => {
-            return generate::answer(shared, Endpoint::Completions, connection, request).await;
+    Ok(match route {
+        Route::Health if shared.fault() == Fault::Unhealthy => reply::empty(StatusCode::SERVICE_UNAVAILABLE),
+        Route::Health => reply::empty(StatusCode::OK),
+        Route::Version => reply::json(StatusCode::OK, r#"{"version":"0.32.0"}"#),
+        Route::Load => {
+            let in_flight = shared.in_flight.load(Ordering::Relaxed);
+            reply::json(StatusCode::OK, format!(r#"{{"server_load":{in_flight}}}"#))
         }
-        "/tokenize" => return tokenize(shared, request).await,
-        FAULT if post => return set_fault(shared, request).await,
-        _ => {}
-    }
-    Ok(match *path {
-        "/health" | "/ping" if shared.fault() == Fault::Unhealthy => {
-            reply::empty(StatusCode::SERVICE_UNAVAILABLE)
+        Route::Metrics => {
+            let content = Content::Whole(Full::new(shared.metrics().into()));
+            reply::response(StatusCode::OK, Some("text/plain; version=1.0.0; charset=utf-8"), content)
         }
-        "/health" | "/ping" => reply::empty(StatusCode::OK),
-        "/version" => json_value(&json!({ "version": "0.32.0" })),
-        "/load" => json_value(&json!({ "server_load": shared.in_flight.load(Ordering::Relaxed) })),
-        "/v1/models" => reply::json(StatusCode::OK, models(shared)),
-        "/metrics" => {
-            let text = "text/plain; version=1.0.0; charset=utf-8";
-            reply::response(StatusCode::OK, Some(text), Content::Whole(Full::new(shared.metrics().into())))
-        }
-        _ => fault(shared.fault()),
+        Route::Models => reply::json(StatusCode::OK, models(shared)),
+        Route::Tokenize => tokenize(shared, request).await?,
+        Route::Generate(endpoint) => generate::answer(shared, endpoint, connection, request).await?,
+        Route::Fault if request.method() == Method::POST => set_fault(shared, request).await?,
+        Route::Fault => fault(shared.fault()),
     })
 }
 
 /// A path that is not served; a slash too many leads to the path without it.
 fn unknown(shared: &Shared, path: &str) -> Response<Content> {
-    let without = path.strip_suffix('/').filter(|path| ROUTES.iter().any(|(known, _)| known == path));
+    let without = path.strip_suffix('/').filter(|path| Route::of(path).is_some());
     let location =
         without.and_then(|path| HeaderValue::try_from(format!("http://{}{path}", shared.address)).ok());
     let Some(location) = location else {
@@ -144,30 +177,9 @@ fn bad_fault(mistake: &str) -> Response<Content> {
     reply::error(ErrorAnswer::detail(StatusCode::BAD_REQUEST, mistake))
 }
 
-fn json_value(value: &serde_json::Value) -> Response<Content> {
-    reply::json(StatusCode::OK, value.to_string())
-}
-
 async fn read(request: Request<Incoming>) -> Result<Bytes, Cut> {
     match request.into_body().collect().await {
         Ok(body) => Ok(body.to_bytes()),
         Err(_) => Err(Cut),
     }
 }
-
-/// Our own: no engine has it.
-const FAULT: &str = "/fault";
-
-/// Every path, with the methods that it takes as the header `allow` says them.
-const ROUTES: [(&str, &str); 10] = [
-    ("/health", "GET"),
-    ("/ping", "GET, POST"),
-    ("/version", "GET"),
-    ("/load", "GET"),
-    ("/metrics", "GET"),
-    ("/v1/models", "GET"),
-    ("/tokenize", "POST"),
-    ("/v1/chat/completions", "POST"),
-    ("/v1/completions", "POST"),
-    (FAULT, "GET, POST"),
-];
