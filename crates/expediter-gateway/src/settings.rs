@@ -224,6 +224,7 @@ impl Settings {
             ("listen", self.listen != new.listen),
             ("tls", self.tls.is_some() != new.tls.is_some()),
             ("shards", self.shards != new.shards),
+            ("limits.connections_max", self.limits.connections_max != new.limits.connections_max),
             ("admin.listen", self.admin.listen != new.admin.listen),
             ("usage.file", self.usage != new.usage),
             ("log.format", self.log.format != new.log.format),

@@ -1,8 +1,8 @@
-//! The configuration: from a file, `--set` and the environment to [`Settings`], with every mistake at its place;
+//! The configuration: from a file, `--set` and the environment to `Settings`, with every mistake at its place;
 //! and again whenever one of the files changes.
 //!
-//! The way of a value: [`yaml`] reads located nodes, [`overrides`] puts in what the command line says, [`schema`]
-//! checks keys, types and ranges, `Settings::from_raw` checks what they mean, [`watch`] does it all again.
+//! The way of a value: [`yaml`] reads located nodes, [`overrides`] puts in what the command line says, [`mod@schema`]
+//! checks keys, types and ranges, `Settings::from_raw` checks what they mean, [`mod@watch`] does it all again.
 
 mod finding;
 mod hint;

@@ -174,7 +174,7 @@ pub struct RawLimits {
     pub answer_bytes_max: Whole<1024, { 4 << 30 }>,
     /// Time for requests in flight to end after the signal to stop, in milliseconds.
     pub stop_ms: Millis<0>,
-    /// Most connections of clients at a time.
+    /// Most connections of clients at a time. A change needs a restart.
     pub connections_max: Whole<1, 1_000_000>,
 }
 

@@ -51,3 +51,6 @@ impl fmt::Debug for TlsIdentity {
         write!(f, "TlsIdentity({} certificates)", self.0.cert.len())
     }
 }
+
+#[cfg(test)]
+mod tests;

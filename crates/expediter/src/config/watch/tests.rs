@@ -101,6 +101,27 @@ fn a_change_counts_only_when_it_has_settled() {
     assert_eq!(watched.applied().0, ["http://b", "http://c:8000"]);
 }
 
+/// Kubernetes updates a mounted `ConfigMap` by turning one symlink to a new folder.
+#[test]
+fn a_turned_symlink_is_a_change() {
+    let folder = TempDir::new().unwrap();
+    for (name, url) in [("v1", "http://a\n"), ("v2", "http://b\n")] {
+        fs::create_dir(folder.path().join(name)).unwrap();
+        fs::write(folder.path().join(name).join("fleet.txt"), url).unwrap();
+    }
+    let turn_to = |target: &str| {
+        let link = folder.path().join("data");
+        let _ = fs::remove_file(&link);
+        std::os::unix::fs::symlink(target, link).unwrap();
+    };
+    turn_to("v1");
+    let config = format!("pools.m.replica_file={}/data/fleet.txt", folder.path().display());
+    let loaded = load(Source { sets: vec![config], ..Source::default() }).unwrap();
+    let mut watched = Watched { watcher: Watcher::new(loaded), folder: TempDir::new().unwrap() };
+    turn_to("v2");
+    assert_eq!(watched.applied().0, ["http://b"]);
+}
+
 #[test]
 fn a_file_with_mistakes_is_refused_whole_and_replicas_are_followed_all_the_same() {
     let mut watched = Watched::new(&[WITH_LIST, ("fleet.txt", "http://a\n")]);
