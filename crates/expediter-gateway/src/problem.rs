@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use expediter_core::Refusal;
+use expediter_core::{Failure, Refusal};
 use expediter_wire::error::error_body;
-use http::{HeaderValue, Response, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 
 /// Why a request is not answered by a replica.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -137,6 +137,10 @@ impl Problem {
             Refusal::UnknownModel => {
                 Self::new(StatusCode::NOT_FOUND, INVALID, code, message).with_param(Some("model"))
             }
+            Refusal::RetryBudget { last: Failure::Silent }
+            | Refusal::AttemptsSpent { last: Failure::Silent } => {
+                Self::new(StatusCode::GATEWAY_TIMEOUT, UPSTREAM, "first_output_timeout", message)
+            }
             Refusal::RetryBudget { .. } | Refusal::AttemptsSpent { .. } | Refusal::Poison => {
                 Self::new(StatusCode::BAD_GATEWAY, UPSTREAM, code, message)
             }
@@ -163,11 +167,7 @@ impl Problem {
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         if let Some(retry_after) = self.retry_after {
-            // Whole seconds, rounded up: a client that comes back earlier comes back in vain.
-            let seconds = retry_after.as_millis().div_ceil(1000).max(1);
-            if let Ok(value) = HeaderValue::from_str(&seconds.to_string()) {
-                headers.insert(header::RETRY_AFTER, value);
-            }
+            headers.insert(header::RETRY_AFTER, retry_after_value(retry_after));
         }
         response
     }
@@ -178,6 +178,28 @@ impl Problem {
         event.extend_from_slice(&error_body(message, UPSTREAM, None, "replica_failed"));
         event.extend_from_slice(b"\n\n");
         event.into()
+    }
+}
+
+/// Whole seconds, rounded up: a client that comes back earlier comes back in vain.
+fn retry_after_value(retry_after: Duration) -> HeaderValue {
+    HeaderValue::from(u64::try_from(retry_after.as_millis().div_ceil(1000)).unwrap_or(u64::MAX).max(1))
+}
+
+/// Tells the client of an engine's own 429 or 503 when to come back, where the engine did not. vLLM does not.
+pub(crate) fn add_retry_after(status: StatusCode, headers: &mut HeaderMap, refusal: &Refusal) {
+    let is_overload = matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
+    if is_overload && !headers.contains_key(header::RETRY_AFTER) {
+        let retry_after = match *refusal {
+            Refusal::Overloaded { retry_after }
+            | Refusal::NoReadyReplica { retry_after }
+            | Refusal::WaitingFull { retry_after } => retry_after,
+            Refusal::UnknownModel
+            | Refusal::RetryBudget { .. }
+            | Refusal::AttemptsSpent { .. }
+            | Refusal::Poison => Duration::from_secs(1),
+        };
+        headers.insert(header::RETRY_AFTER, retry_after_value(retry_after));
     }
 }
 

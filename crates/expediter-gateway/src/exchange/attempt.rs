@@ -143,7 +143,7 @@ fn read_failed(error: &ReadError) -> Failed {
 pub(super) fn failure_of_read(error: &ReadError) -> Failure {
     match error {
         ReadError::ClosedUnanswered | ReadError::Truncated => Failure::Death,
-        ReadError::Malformed(_) => Failure::Malformed,
+        ReadError::Malformed(_) | ReadError::TooManyInterim => Failure::Malformed,
     }
 }
 
@@ -235,12 +235,6 @@ async fn collect(
         }
     })
     .await?;
-    let is_json_cut = head.body == BodyFraming::UntilClose
-        && is_json(&head.headers)
-        && !inspect_answer(&body).complete_json;
-    if is_json_cut {
-        return Err(Failed::new(Failure::Death, "the replica closed the connection within the answer"));
-    }
     if head.keep_alive {
         exchange.keep(replica, connection);
     }

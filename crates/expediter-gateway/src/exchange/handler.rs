@@ -23,7 +23,7 @@ use super::settlement::{Opening, Outcome, Settlement};
 use crate::client_io::{Client, ClientGone};
 use crate::fleet::{AttemptOutcome, Fleet, Order, Replica, Route};
 use crate::metrics::{CodeLabels, Label, RequestLabels, UNKNOWN_POOL, status_class};
-use crate::problem::Problem;
+use crate::problem::{Problem, add_retry_after};
 use crate::upstream::{Connection, IdlePool};
 use crate::usage::UsageWriter;
 
@@ -374,7 +374,9 @@ fn refused(
         settlement.ends(outcome, answer.status, Some(refusal.code()));
         let labels = CodeLabels { pool: settlement.opening.pool.label.clone(), code: refusal.code() };
         exchange.fleet.metrics.refusals.get_or_create(&labels).inc();
-        return Ok(reply(*answer, &settlement.opening.request_id));
+        let mut response = reply(*answer, &settlement.opening.request_id);
+        add_retry_after(response.status(), response.headers_mut(), refusal);
+        return Ok(response);
     }
     let problem = Problem::from_refusal(refusal, detail.as_deref());
     settlement.ends(outcome, problem.status.as_u16(), Some(problem.code));

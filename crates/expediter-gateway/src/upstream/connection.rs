@@ -34,6 +34,9 @@ pub(crate) enum ReadError {
     /// The connection ended or broke within the answer.
     #[error("the replica closed the connection within the answer")]
     Truncated,
+    /// Interim answers without end.
+    #[error("the replica sent interim answers (1xx) without end")]
+    TooManyInterim,
     /// What came is no answer.
     #[error(transparent)]
     Malformed(#[from] AnswerError),
@@ -82,10 +85,15 @@ impl Connection {
 
     /// Reads the next answer's head, passing over informational ones.
     pub(crate) async fn read_head(&mut self) -> Result<AnswerHead, ReadError> {
-        poll_fn(|cx| self.poll_head(cx)).await
+        let mut seen = HeadsSeen::default();
+        poll_fn(|cx| self.poll_head(cx, &mut seen)).await
     }
 
-    fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Result<AnswerHead, ReadError>> {
+    fn poll_head(
+        &mut self,
+        cx: &mut Context<'_>,
+        seen: &mut HeadsSeen,
+    ) -> Poll<Result<AnswerHead, ReadError>> {
         loop {
             if !self.ahead.is_empty()
                 && let HeadParse::Complete { head, consumed } = parse_head(&self.ahead)?
@@ -93,6 +101,10 @@ impl Connection {
                 self.ahead.drain(..consumed);
                 if !head.is_informational() {
                     return Poll::Ready(Ok(head));
+                }
+                seen.interim += 1;
+                if seen.interim > INTERIM_MAX {
+                    return Poll::Ready(Err(ReadError::TooManyInterim));
                 }
                 continue;
             }
@@ -103,13 +115,10 @@ impl Connection {
                     length
                 })
             }));
-            if !matches!(read, Ok(1..)) {
-                let unanswered = self.ahead.is_empty();
-                return Poll::Ready(Err(if unanswered {
-                    ReadError::ClosedUnanswered
-                } else {
-                    ReadError::Truncated
-                }));
+            match read {
+                Ok(1..) => seen.any_byte = true,
+                Ok(0) | Err(_) if seen.any_byte => return Poll::Ready(Err(ReadError::Truncated)),
+                Ok(0) | Err(_) => return Poll::Ready(Err(ReadError::ClosedUnanswered)),
             }
         }
     }
@@ -148,6 +157,17 @@ impl Connection {
         })
     }
 }
+
+/// What came while an answer's head was awaited.
+#[derive(Default)]
+struct HeadsSeen {
+    /// Whether the replica said anything: then it has seen the request.
+    any_byte: bool,
+    interim: u32,
+}
+
+/// Interim answers (1xx) to one request. `100 Continue` and an early hint or two are all that is known.
+const INTERIM_MAX: u32 = 16;
 
 fn decode(
     decoder: &mut BodyDecoder,

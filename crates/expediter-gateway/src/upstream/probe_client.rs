@@ -113,7 +113,7 @@ impl ProbeClient {
     ) -> Result<(u16, Bytes), ProbeError> {
         connection.send(request).await.map_err(|_| ProbeError::Closed)?;
         let head = connection.read_head().await.map_err(|error| match error {
-            super::ReadError::Malformed(_) => ProbeError::Malformed,
+            super::ReadError::Malformed(_) | super::ReadError::TooManyInterim => ProbeError::Malformed,
             super::ReadError::ClosedUnanswered | super::ReadError::Truncated => ProbeError::Closed,
         })?;
         let mut decoder = BodyDecoder::new(head.body);
