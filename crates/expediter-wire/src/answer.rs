@@ -15,7 +15,7 @@ pub enum AnswerError {
     /// Not HTTP/1.x, or a head with bytes that have no place there.
     #[error("malformed answer head: {0}")]
     Head(httparse::Error),
-    /// A status below 100.
+    /// A status below 100, or 101: nobody asked to switch protocols.
     #[error("impossible status {0}")]
     Status(u16),
     /// The head is longer than [`HEAD_BYTES_MAX`].

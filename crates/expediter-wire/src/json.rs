@@ -226,24 +226,18 @@ impl<'a> Cursor<'a> {
         let mut escaped = false;
         self.at = start;
         loop {
-            let rest = &self.bytes[self.at..];
-            let plain = memchr2(b'"', b'\\', rest).unwrap_or(rest.len());
-            if has_control(&rest[..plain]) {
-                let control = rest.iter().position(|byte| *byte < b' ').unwrap_or_default();
-                return Err(Fault::Syntax(self.at + control));
-            }
-            self.at += plain;
+            self.at += plain_length(&self.bytes[self.at..]);
             match self.peek() {
                 Some(b'"') => {
                     let raw = &self.bytes[start..self.at];
                     self.at += 1;
                     return Ok(Text { raw, escaped });
                 }
-                Some(_) => {
+                Some(b'\\') => {
                     escaped = true;
                     self.escape()?;
                 }
-                None => return Err(self.syntax()),
+                Some(_) | None => return Err(self.syntax()),
             }
         }
     }
@@ -357,10 +351,38 @@ const MEDIA_BYTES_MIN: usize = 4096;
 
 const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
 
-/// Whether a control character stands in `bytes`: strings must escape those. Without a branch a byte, so that
-/// the compiler makes vector code of it.
-fn has_control(bytes: &[u8]) -> bool {
-    bytes.iter().fold(0, |found, byte| found | u8::from(*byte < b' ')) != 0
+/// How many bytes at the start of `bytes` are a string's plain text: up to a quote, a backslash or a control
+/// character, which a string must escape.
+///
+/// Keys and most values are short, and a call of a vector search costs more than they do: the first words are
+/// looked at here, eight bytes at a time.
+fn plain_length(bytes: &[u8]) -> usize {
+    let (words, _) = bytes.as_chunks::<8>();
+    let short = &words[..words.len().min(SHORT_WORDS)];
+    for (at, word) in short.iter().enumerate() {
+        let special = special_bytes(u64::from_le_bytes(*word));
+        if special != 0 {
+            return at * 8 + special.trailing_zeros() as usize / 8;
+        }
+    }
+    let start = short.len() * 8;
+    let rest = &bytes[start..];
+    let rest = &rest[..memchr2(b'"', b'\\', rest).unwrap_or(rest.len())];
+    // Without a branch a byte, so that the compiler makes vector code of it.
+    let control = rest.iter().fold(0, |found, byte| found | u8::from(*byte < b' ')) != 0;
+    start + if control { rest.iter().take_while(|byte| **byte >= b' ').count() } else { rest.len() }
+}
+
+/// Words of eight bytes that are looked at one by one.
+const SHORT_WORDS: usize = 4;
+
+/// Has the highest bit set of the first byte that is special, and of none before it. Source: Warren, "Hacker's
+/// Delight", §6-1.
+fn special_bytes(word: u64) -> u64 {
+    const ONES: u64 = u64::from_le_bytes([1; 8]);
+    let less = |word: u64, bound: u8| word.wrapping_sub(ONES * u64::from(bound)) & !word;
+    let equal = |byte: u8| less(word ^ (ONES * u64::from(byte)), 1);
+    (less(word, b' ') | equal(b'"') | equal(b'\\')) & (ONES << 7)
 }
 
 #[cfg(test)]

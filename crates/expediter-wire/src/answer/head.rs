@@ -63,7 +63,7 @@ pub fn parse_head(bytes: &[u8]) -> Result<HeadParse, AnswerError> {
         httparse::Status::Complete(_) | httparse::Status::Partial => return Err(AnswerError::HeadTooLong),
     };
     let status = answer.code.unwrap_or(0);
-    if status < 100 {
+    if status < 100 || status == 101 {
         return Err(AnswerError::Status(status));
     }
     let modern = answer.version == Some(1);

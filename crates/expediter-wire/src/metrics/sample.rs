@@ -23,12 +23,14 @@ impl<'a> Sample<'a> {
             return None;
         }
         let rest = rest.trim_ascii_start();
-        let (labels, rest) = match rest.strip_prefix(b"{") {
-            Some(inner) => inner.split_at_checked(labels_length(inner)?)?,
-            None if rest.len() == line.len() - length => return None,
-            None => (&rest[..0], rest),
+        let (labels, rest) = if let Some(inner) = rest.strip_prefix(b"{") {
+            let (labels, rest) = inner.split_at(labels_length(inner)?);
+            (labels, &rest[1..])
+        } else if rest.len() < line.len() - length {
+            (&rest[..0], rest)
+        } else {
+            return None;
         };
-        let rest = rest.strip_prefix(b"}").unwrap_or(rest);
         let mut words = rest.split(|byte| matches!(byte, b' ' | b'\t')).filter(|word| !word.is_empty());
         let value = number(words.next()?)?;
         if let Some(time) = words.next() {
@@ -72,7 +74,7 @@ struct Label<'a> {
     value: &'a [u8],
 }
 
-/// The length of what stands before the closing brace. `None` where that is not a list of labels.
+/// The length of what stands before the closing brace. `None` where that is no list of labels, or has no brace.
 fn labels_length(inner: &[u8]) -> Option<usize> {
     let mut rest = inner;
     while next_label(&mut rest)?.is_some() {}

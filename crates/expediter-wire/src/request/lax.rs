@@ -62,7 +62,7 @@ pub(super) fn integer(raw: &[u8]) -> Option<u64> {
         )]
         return fits.then_some(value as u64);
     }
-    decimal(raw)
+    if raw == "-0" { Some(0) } else { decimal(raw) }
 }
 
 /// 2^63, where pydantic stops to read a double as an integer.
@@ -80,7 +80,7 @@ mod tests {
 
     #[test]
     fn caps_read_as_pydantic_reads_them() {
-        let cases: [(&str, Cap); 25] = [
+        let cases: [(&str, Cap); 26] = [
             ("null", Cap::Null),
             ("0", Cap::Tokens(0)),
             ("100", Cap::Tokens(100)),
@@ -95,6 +95,7 @@ mod tests {
             ("5.5", Cap::Other),
             ("-1", Cap::Other),
             ("-0.0", Cap::Tokens(0)),
+            ("-0", Cap::Tokens(0)),
             ("NaN", Cap::Other),
             ("Infinity", Cap::Other),
             ("\"100\"", Cap::Tokens(100)),

@@ -24,14 +24,14 @@ pub struct Inspection {
 }
 
 /// Reads a frame's payload. With `full` it is parsed in any case; otherwise only where the bytes of `"usage"`,
-/// `"error"` or `"finish_reason"` stand in it, with a value that is not null. An ordinary token's frame holds
-/// none of them and costs three searches.
+/// `"error"` or `"finish_reason"` stand in it, but not before a null. An ordinary token's frame costs three
+/// searches.
 ///
 /// The searches do not see keys that are written with escapes (`"us\u0061ge"`); no engine writes such.
 pub fn inspect(payload: &[u8], full: bool) -> Inspection {
     let says_something = full
         || payload.trim_ascii_start().starts_with(b"[DONE]")
-        || WANTED.iter().any(|key| has_value(payload, key));
+        || WANTED.iter().any(|word| holds(payload, word));
     if !says_something {
         return Inspection::default();
     }
@@ -46,14 +46,15 @@ pub fn inspect(payload: &[u8], full: bool) -> Inspection {
     }
 }
 
-/// The keys that make a frame worth parsing, with their quotes: in a text these would be escaped.
+/// The keys that make a frame worth parsing, with their quotes: inside a text these would be escaped.
 static WANTED: LazyLock<[Finder<'static>; 3]> =
     LazyLock::new(|| [r#""finish_reason""#, r#""usage""#, r#""error""#].map(Finder::new));
 
-/// Whether `key` stands in the payload as a key whose value is not null.
-fn has_value(payload: &[u8], key: &Finder<'_>) -> bool {
-    key.find_iter(payload).any(|at| {
-        let rest = payload[at + key.needle().len()..].trim_ascii_start();
-        rest.strip_prefix(b":").is_some_and(|value| !value.trim_ascii_start().starts_with(b"null"))
+/// Whether `word` stands in the payload and is not the key of a null. As a value it counts too: an `object` of
+/// `"error"` is an error.
+fn holds(payload: &[u8], word: &Finder<'_>) -> bool {
+    word.find_iter(payload).any(|at| {
+        let rest = payload[at + word.needle().len()..].trim_ascii_start();
+        !rest.strip_prefix(b":").is_some_and(|value| value.trim_ascii_start().starts_with(b"null"))
     })
 }
