@@ -114,7 +114,37 @@ pub enum ProbeFailure {
     Malformed,
 }
 
-/// Every decision of one pool. See the module's documentation for how to drive it.
+/// Every decision of one pool: what happened goes in with `now`, what to do comes out.
+///
+/// After every input the caller drains [`Self::poll_output`], and it calls [`Self::handle_timeout`] at or after
+/// [`Self::poll_timeout`]. Time never runs backwards from one input to the next. Ids that are not known (any
+/// more) are ignored everywhere.
+///
+/// ```
+/// use expediter_core::{Dispatcher, Output, ProbeResult, Request, Settings};
+/// use expediter_types::{ModelId, Prng, ReplicaId, RequestId, Time, Tokens};
+///
+/// let (replica, model) = (ReplicaId(1), ModelId(1));
+/// let mut dispatcher = Dispatcher::new(Settings::default(), Prng::new(1));
+///
+/// dispatcher.join(replica, Time::ZERO);
+/// dispatcher.probe(replica, ProbeResult::Healthy { models: vec![model] }, Time::ZERO);
+/// assert_eq!(dispatcher.poll_output(), Some(Output::WarmUp { replica }));
+/// dispatcher.probe(replica, ProbeResult::WarmUp(true), Time::from_millis(40));
+///
+/// let request = Request {
+///     model,
+///     prompt_tokens: Tokens(1_800),
+///     output_cap: Tokens(256),
+///     stream: true,
+///     wait_limit: None,
+/// };
+/// dispatcher.arrive(RequestId(1), request, Time::from_millis(50));
+/// assert!(matches!(dispatcher.poll_output(), Some(Output::Dispatch { .. })));
+/// dispatcher.first_output(RequestId(1), Time::from_millis(90));
+/// dispatcher.finish(RequestId(1), Time::from_millis(900));
+/// assert_eq!(dispatcher.poll_output(), None);
+/// ```
 #[derive(Debug)]
 pub struct Dispatcher {
     settings: Settings,

@@ -115,9 +115,10 @@ pub(crate) fn load(policy: Policy, replica: &Replica, charge: Tokens, pool: &Poo
     load / replica.weight(pool.ramp, now)
 }
 
-/// What a request counts for beyond its tokens, in usual requests. Bursts of 30 and 300 requests of 5 kB and
-/// 500 kB in any order then differ by about one request a replica, and tokens by about one long prompt; without
-/// it by a quarter of the burst. More would send short prompts behind long ones too readily.
+/// What a request counts for beyond its tokens, in usual requests. In bursts of 300 requests, half of 5 kB and
+/// half of 500 kB in any drawn order, three replicas then get 100 ± 1 requests each and within one long prompt
+/// the same tokens; without it up to 27 requests too many or too few. More than a quarter would send short
+/// prompts behind long ones too readily.
 const REQUEST_SHARE: f64 = 0.25;
 
 /// The state that a policy keeps between decisions.
@@ -128,59 +129,69 @@ pub(crate) struct Chooser {
 }
 
 impl Chooser {
-    /// Picks one of the candidates that `qualify` and writes each one's verdict. `fleet` and `candidates` are
-    /// the same replicas in order of id, so that one seed means one sequence of draws; at least one qualifies.
+    /// Picks one of the candidates whose verdict is [`QUALIFIES`], and writes the verdicts of the others that
+    /// were compared with it. `fleet` and `candidates` are the same replicas in order of id, so that one seed
+    /// means one sequence of draws.
+    ///
+    /// Returns the index of the chosen one; `None` where no candidate qualifies.
     pub(crate) fn choose(
         &mut self,
         policy: Policy,
         fleet: &[Replica],
         candidates: &mut [Candidate],
-        qualifying: usize,
         rng: &mut Prng,
-    ) -> usize {
-        let qualifies = |candidate: &Candidate| candidate.verdict == QUALIFIES;
-        let nth = |candidates: &[Candidate], n: usize| {
-            let mut fits = candidates.iter().enumerate().filter(|(_, candidate)| qualifies(candidate));
-            fits.nth(n).map_or(0, |(index, _)| index)
-        };
-        let before = |candidates: &[Candidate], a: usize, b: usize| {
-            let by_load = candidates[a].load.total_cmp(&candidates[b].load);
-            by_load.then(fleet[a].last_turn.cmp(&fleet[b].last_turn)).then(a.cmp(&b)).is_le()
-        };
+    ) -> Option<usize> {
         let chosen = match policy {
             Policy::RoundRobin => {
-                let next =
-                    candidates.iter().position(|c| qualifies(c) && self.last.is_none_or(|l| l < c.replica));
-                next.unwrap_or_else(|| nth(candidates, 0))
+                let is_next = |index: &usize| self.last < Some(candidates[*index].replica);
+                qualifying(candidates).find(is_next).or_else(|| qualifying(candidates).next())
             }
-            Policy::Random => nth(candidates, rng.below(qualifying)),
+            Policy::Random => draw(candidates, rng),
             Policy::PowerOfTwo => {
-                let mut draw = || nth(candidates, rng.below(qualifying));
-                let (a, b) = (draw(), draw());
-                let (winner, loser) = if before(candidates, a, b) { (a, b) } else { (b, a) };
-                candidates[loser].verdict = lost_by_load(&candidates[winner], &candidates[loser]);
-                winner
+                let (a, b) = (draw(candidates, rng)?, draw(candidates, rng)?);
+                let winner = lighter(fleet, candidates, a, b);
+                compare(candidates, winner, a + b - winner);
+                Some(winner)
             }
             Policy::LeastRequests | Policy::PeakEwma | Policy::LeastTokens => {
-                let fits = (0..candidates.len()).filter(|&index| qualifies(&candidates[index]));
-                let least = fits.reduce(|a, b| if before(candidates, a, b) { a } else { b }).unwrap_or(0);
-                let winner = candidates[least];
-                for candidate in candidates.iter_mut().filter(|candidate| qualifies(candidate)) {
-                    candidate.verdict = lost_by_load(&winner, candidate);
+                let winner = qualifying(candidates).reduce(|a, b| lighter(fleet, candidates, a, b))?;
+                for index in 0..candidates.len() {
+                    if candidates[index].verdict == QUALIFIES {
+                        compare(candidates, winner, index);
+                    }
                 }
-                least
+                Some(winner)
             }
-        };
+        }?;
         candidates[chosen].verdict = Verdict::Chosen;
         self.last = Some(candidates[chosen].replica);
-        chosen
+        Some(chosen)
     }
 }
 
-/// The verdict of a candidate that qualifies and has not been compared: what it keeps where the policy never
-/// looks at it.
+/// The verdict of a candidate that qualifies, until it is compared: one that the policy never looks at keeps it.
 pub(crate) const QUALIFIES: Verdict = Verdict::NotDrawn;
 
-fn lost_by_load(winner: &Candidate, loser: &Candidate) -> Verdict {
-    if loser.load > winner.load { Verdict::HigherLoad } else { Verdict::Tied }
+fn qualifying(candidates: &[Candidate]) -> impl Iterator<Item = usize> {
+    let candidates = candidates.iter().enumerate();
+    candidates.filter(|(_, candidate)| candidate.verdict == QUALIFIES).map(|(index, _)| index)
+}
+
+/// One of those that qualify, each as likely as the others.
+fn draw(candidates: &[Candidate], rng: &mut Prng) -> Option<usize> {
+    let count = qualifying(candidates).count();
+    if count == 0 { None } else { qualifying(candidates).nth(rng.below(count)) }
+}
+
+/// The one with less load; with as much, the one whose last request lies further back; then the lower id.
+fn lighter(fleet: &[Replica], candidates: &[Candidate], a: usize, b: usize) -> usize {
+    let by_load = candidates[a].load.total_cmp(&candidates[b].load);
+    let order = by_load.then(fleet[a].last_turn.cmp(&fleet[b].last_turn)).then(a.cmp(&b));
+    if order.is_le() { a } else { b }
+}
+
+/// Writes why `loser` lost against `winner`.
+fn compare(candidates: &mut [Candidate], winner: usize, loser: usize) {
+    let is_higher = candidates[loser].load > candidates[winner].load;
+    candidates[loser].verdict = if is_higher { Verdict::HigherLoad } else { Verdict::Tied };
 }

@@ -41,26 +41,20 @@ impl Dispatcher {
         let policy = self.settings.policy;
         let pool = self.pool_view();
         let charge = Ledger::bounded(self.charge(&entry.request));
-        let mut qualifying = 0;
-        let mut candidates = Vec::with_capacity(self.fleet.len());
-        for replica in &self.fleet {
-            let verdict = qualify(replica, entry, now);
-            qualifying += usize::from(verdict == QUALIFIES);
-            candidates.push(Candidate {
-                replica: replica.id,
-                load: load(policy, replica, charge, &pool, now),
-                verdict,
-            });
-        }
-        let index = if qualifying > 0 {
-            self.chooser.choose(policy, &self.fleet, &mut candidates, qualifying, &mut self.rng)
-        } else {
-            let pushed_back =
-                (0..candidates.len()).filter(|&index| candidates[index].verdict == Verdict::PushedBack);
+        let candidate = |replica: &Replica| Candidate {
+            replica: replica.id,
+            load: load(policy, replica, charge, &pool, now),
+            verdict: qualify(replica, entry, now),
+        };
+        let mut candidates: Vec<Candidate> = self.fleet.iter().map(candidate).collect();
+        let chosen = self.chooser.choose(policy, &self.fleet, &mut candidates, &mut self.rng);
+        let index = chosen.or_else(|| {
+            let indices = 0..candidates.len();
+            let pushed_back = indices.filter(|&index| candidates[index].verdict == Verdict::PushedBack);
             let first = pushed_back.min_by_key(|&index| self.fleet[index].push_back.until)?;
             candidates[first].verdict = Verdict::Chosen;
-            first
-        };
+            Some(first)
+        })?;
         let attempt = u32::try_from(entry.tried.len()).unwrap_or(u32::MAX).saturating_add(1);
         Some((index, Decision { policy, replica: self.fleet[index].id, attempt, candidates }))
     }
