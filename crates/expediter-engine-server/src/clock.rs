@@ -1,4 +1,4 @@
-//! The only place with a clock: real time for people and sockets, engine time for the engine.
+//! The only place that reads a clock: real time for people and sockets, engine time for the engine.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 

@@ -147,6 +147,8 @@ impl Job {
             .as_deref()
             .map_or(0, |salt| BlockHash::root(0).then(&vocabulary::ids(salt).collect::<Vec<_>>()).0);
         let guard = Guard::new(shared, first, count);
+        let (block_size, answer_tokens_mean) =
+            (shared.settings.engine.block_size, shared.settings.answer_tokens_mean);
         let mut choices = Vec::with_capacity(count);
         for prompt in &generation.prompts {
             let hash = BlockHash::root(salt).then(&prompt.ids).0;
@@ -156,15 +158,12 @@ impl Job {
                     Sampling::Greedy => Prng::new(hash),
                     Sampling::Seeded(seed) => Prng::new(hash ^ seed.rotate_left(32) ^ sibling),
                 };
-                let (length, ends_with) =
-                    length(prompt, &generation, shared.settings.answer_tokens_mean, &mut draws);
-                let words: Vec<Word> = (0..length).map(|_| Word::draw(&mut draws)).collect();
+                let (words, ends_with) = draw(prompt, &generation, answer_tokens_mean, &mut draws);
                 let output: Vec<u32> = words.iter().map(|word| word.id()).collect();
-                let block_size = shared.settings.engine.block_size;
                 let request = Sequence {
                     id: RequestId(first.0 + choices.len() as u64),
                     prompt: Prompt::with_continuation(&prompt.ids, &output, block_size, salt),
-                    output: Tokens(length),
+                    output: Tokens(words.len() as u64),
                     ends_with,
                 };
                 let sink = Sink { index: choices.len(), outputs: sender.clone() };
@@ -178,7 +177,7 @@ impl Job {
             created: shared.clock.unix().as_secs(),
             model: shared.settings.model.clone(),
             choices,
-            block_size: u64::from(shared.settings.engine.block_size.0.get()),
+            block_size: u64::from(block_size.0.get()),
             generation,
         };
         Self { answer, outputs, guard }
@@ -268,6 +267,17 @@ impl PlannedCut {
         }
         Cut
     }
+}
+
+/// Everything that an answer will say, and why no more.
+fn draw(
+    ask: &PromptAsk,
+    generation: &Generation,
+    mean: Option<u32>,
+    rng: &mut Prng,
+) -> (Vec<Word>, FinishReason) {
+    let (length, ends_with) = length(ask, generation, mean, rng);
+    ((0..length).map(|_| Word::draw(rng)).collect(), ends_with)
 }
 
 /// How many tokens an answer has, and why no more.

@@ -128,15 +128,16 @@ impl Shared {
         stale.unwrap_or_else(|| self.telemetry().clone().render(&self.settings))
     }
 
-    pub(crate) async fn set_fault(&self, fault: Fault) {
+    /// Returns a number that no other call returns.
+    pub(crate) async fn set_fault(&self, fault: Fault) -> u64 {
         let lasting = if matches!(fault, Fault::Abort | Fault::Error) { Fault::Ok } else { fault };
         let metrics = lasting.metrics_are_stale().then(|| self.metrics());
-        {
+        let generation = {
             let mut state = self.fault_state();
-            state.fault = lasting;
-            state.generation += 1;
-            state.metrics = metrics;
-        }
+            let generation = state.generation + 1;
+            *state = FaultState { fault: lasting, generation, metrics };
+            generation
+        };
         let (done, driver) = oneshot::channel();
         _ = self.inputs.send(Input::Fault { fault, done });
         let (done, listener) = oneshot::channel();
@@ -144,12 +145,13 @@ impl Shared {
         // An error means that the replica has been shut down, where nothing is left to go wrong.
         _ = driver.await;
         _ = listener.await;
+        generation
     }
 
     /// As `set_fault`, and heals it after `time` unless another has been set.
     pub(crate) async fn set_fault_for(self: &Arc<Self>, fault: Fault, time: Duration) {
-        self.set_fault(fault).await;
-        let (shared, generation) = (Arc::clone(self), self.fault_state().generation);
+        let generation = self.set_fault(fault).await;
+        let shared = Arc::clone(self);
         self.tasks.spawn(async move {
             tokio::select! {
                 () = shared.stop.cancelled() => return,

@@ -164,7 +164,7 @@ async fn set_fault(shared: &Arc<Shared>, request: Request<Incoming>) -> Result<R
     }
     match order.for_ms {
         Some(ms) => shared.set_fault_for(order.fault, Duration::from_millis(ms)).await,
-        None => shared.set_fault(order.fault).await,
+        None => _ = shared.set_fault(order.fault).await,
     }
     Ok(fault(shared.fault()))
 }

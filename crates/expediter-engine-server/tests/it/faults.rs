@@ -49,10 +49,11 @@ async fn silent(stream: &mut TcpStream) {
 async fn refuse_closes_the_port_and_lets_streams_end() {
     let (server, replica, address) = start().await;
     let mut stream = open(address, CHAT, SHORT).await;
-    read_until(&mut stream, "data: ").await;
+    let begun = read_until(&mut stream, "data: ").await;
     replica.set_fault(Fault::Refuse).await;
     assert!(TcpStream::connect(address).await.is_err());
-    assert!(rest(&mut stream).await.unwrap().ends_with("0\r\n\r\n"), "what was in flight ends in full");
+    let text = begun + &rest(&mut stream).await.unwrap();
+    assert!(text.ends_with("0\r\n\r\n"), "what was in flight ends in full: {text}");
     replica.set_fault(Fault::Ok).await;
     answers_in_full(address).await;
     server.shutdown().await;
