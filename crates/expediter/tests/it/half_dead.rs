@@ -95,6 +95,7 @@ fn no_answer_at_all_is_retried_elsewhere() {
             script::raw(framed("content-length: 100000\r\n", &body()), Then::Fin),
         ),
         ("the same, reset", script::raw(framed("content-length: 100000\r\n", &body()), Then::Reset)),
+        ("cut, until close", script::raw(framed("connection: close\r\n", &body()[..60]), Then::Fin)),
         ("no JSON", script::raw(framed("content-length: 7\r\n", "{\"id\":\""), Then::KeepAlive)),
     ];
     for (name, first) in cases {

@@ -31,7 +31,7 @@ fn one_after_another(count: usize, body: &str, gaps: std::ops::Range<u64>, manne
         let_pass(Duration::from_micros(gaps.start * 1000 + step));
     }
     let whole: Vec<_> =
-        replica.requests().into_iter().filter(|request| request.answered_at.is_some()).collect();
+        replica.requests().into_iter().filter(|request| request.complete_at.is_some()).collect();
     assert_eq!(whole.len(), count, "each request ran once");
     let records = gateway.wait_records(count);
     assert!(records.iter().all(|record| record["outcome"] == "completed"));
