@@ -113,6 +113,41 @@ fn no_more_sequences_than_places() {
 }
 
 #[test]
+fn a_preempted_sequence_comes_before_all_that_wait() {
+    // In the last but one step 2 and 3 would fit in either order; 2 has the head of the queue.
+    assert_schedule(
+        small(3, 2, 64),
+        &[ask(1, 1, 4, 3), ask(2, 2, 4, 3), ask(3, 3, 4, 1)],
+        &[
+            "run 1:4 2:4 | wait 3 | use 2 of 2",
+            "run 1:1 | wait 2 3 | use 2 of 3",
+            "run 1:1 | wait 2 3 | use 2 of 3 | 1*",
+            "run 2:1 3:4 | use 3 of 3 | 3*",
+            "run 2:1 | use 2 of 3 | 2*",
+        ],
+    );
+}
+
+#[test]
+fn in_a_step_that_preempts_nobody_is_admitted() {
+    let settings = Settings { enable_prefix_caching: false, ..small(6, 8, 9) };
+    assert_schedule(
+        settings,
+        &[ask(1, 1, 8, 5), ask(2, 2, 16, 1)],
+        &[
+            "run 1:8 2:1 | use 3 of 3",
+            "run 1:1 2:8 | use 6 of 6",
+            // 2 wants a fourth block and frees its three: a first chunk of it would fit again, but has to wait.
+            "run 1:1 | wait 2 | use 3 of 3",
+            "run 1:1 2:8 | use 5 of 5",
+            "run 1:1 | wait 2 | use 3 of 3 | 1*",
+            "run 2:9 | use 3 of 3",
+            "run 2:7 | use 4 of 4 | 2*",
+        ],
+    );
+}
+
+#[test]
 fn without_a_cache_a_preempted_sequence_computes_all_it_had() {
     assert_schedule(
         Settings { enable_prefix_caching: false, ..small(3, 8, 64) },
