@@ -25,12 +25,13 @@ aliases:
 
 
 class Gateway:
-    """A running gateway in front of `replicas` (their URLs)."""
+    """A running gateway in front of `replicas` (their URLs), with a configuration file that has a pool and an alias;
+    or, where it is `zero_config`, with the URLs as arguments and nothing else."""
 
-    def __init__(self, folder, replicas, **settings):
-        folder.mkdir(parents=True, exist_ok=True)
+    def __init__(self, folder, replicas, zero_config=False, **settings):
         configuration = folder / "expediter.yaml"
         configuration.write_text(CONFIGURATION.format(replicas=", ".join(replicas)))
+        fleet = replicas if zero_config else ["--config", configuration]
         self.usage_file = folder / "usage.jsonl"
         self.log = folder / "log.jsonl"
         settings = {
@@ -39,7 +40,7 @@ class Gateway:
         }
         sets = [word for path, value in settings.items() for word in ("--set", f"{path}={value}")]
         self.process = subprocess.Popen(
-            [BINARY, "serve", "--config", configuration, *sets], stdin=subprocess.DEVNULL, stderr=subprocess.PIPE,
+            [BINARY, "serve", *fleet, *sets], stdin=subprocess.DEVNULL, stderr=subprocess.PIPE,
         )
         self._addresses = {}
         threading.Thread(target=self._read_log, daemon=True).start()
@@ -71,6 +72,13 @@ class Gateway:
         answer = json.load(urllib.request.urlopen(request, timeout=10))
         listed = answer if isinstance(answer, list) else answer.get("replicas", answer.get("data"))
         return {replica["url"].rstrip("/"): replica for replica in listed}
+
+    def act(self, url, verb):
+        """`drain` or `undrain` of the replica at `url`."""
+        request = urllib.request.Request(
+            f"{self.admin_url}/admin/replicas/{self.replicas()[url]['id']}/{verb}",
+            headers={"Authorization": f"Bearer {TOKEN}"}, method="POST")
+        return json.load(urllib.request.urlopen(request, timeout=10))
 
     def state(self, url):
         return self.replicas()[url]["state"]

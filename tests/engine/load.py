@@ -61,7 +61,8 @@ class Load:
 
 
 def whole(url, prompt):
-    answer = client(url).completions.create(model="tiny", prompt=prompt, max_tokens=MAX_TOKENS)
+    """By token ids: a draining engine refuses texts at once, and lets these hang."""
+    answer = client(url).completions.create(model="tiny", prompt=list(prompt.encode()), max_tokens=MAX_TOKENS)
     finish = answer.choices[0].finish_reason
     return "whole" if finish in WHOLE else f"ended by {finish}"
 

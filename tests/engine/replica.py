@@ -43,10 +43,10 @@ class Replica:
         self.log = log
         self.process = None
 
-    def start(self):
+    def start(self, *more_flags):
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(
-                ["bash", HERE / "serve.sh", CACHE / "vllm-0.32.0", str(self.port), *FLAGS],
+                ["bash", HERE / "serve.sh", CACHE / "vllm-0.32.0", str(self.port), *FLAGS, *more_flags],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
             )
 
@@ -61,9 +61,9 @@ class Replica:
 
         eventually(ready, START_SECONDS, "the engine answers /health")
 
-    def restart(self):
+    def restart(self, *more_flags):
         self.kill()
-        self.start()
+        self.start(*more_flags)
         self.wait_ready()
 
     def signal(self, number):
@@ -72,6 +72,16 @@ class Replica:
 
     def freeze(self):
         self._signal_group(signal.SIGSTOP)
+
+    def freeze_core(self):
+        """The engine core alone: the API server goes on, and answers /health with 200 all the while."""
+        for process in pathlib.Path("/proc").glob("[0-9]*"):
+            try:
+                group = int((process / "stat").read_text().rsplit(")", 1)[1].split()[2])
+            except OSError:
+                continue  # it has ended meanwhile
+            if group == self.process.pid != int(process.name):
+                os.kill(int(process.name), signal.SIGSTOP)
 
     def thaw(self):
         self._signal_group(signal.SIGCONT)

@@ -7,7 +7,7 @@ import openai
 import pytest
 
 from answers import gather, plain, strip
-from gateway import client
+from gateway import Gateway, client
 from raw import PATHS, ask, events
 
 MESSAGES = [{"role": "system", "content": "You are terse."}, {"role": "user", "content": "Why is the sky blue?"}]
@@ -119,6 +119,19 @@ def test_an_alias_answers_as_its_pool(gateway):
     assert through[0].choices == through[1].choices
     stream = by_client(gateway.url, "chat", {**question("chat", asked), "model": "gpt-fast", "stream": True})
     assert gather(stream)["choices"][0]["text"] == through[1].choices[0].message.content
+
+
+def test_urls_are_configuration_enough(replicas, tmp_path):
+    """`expediter serve URL URL`: the model is found by asking."""
+    urls = [replica.url for replica in replicas]
+    bare = Gateway(tmp_path, urls, zero_config=True)
+    try:
+        bare.wait_ready(*urls)
+        assert [model.id for model in bare.client().models.list()] == ["tiny"]
+        answer = bare.client().chat.completions.create(model="tiny", messages=MESSAGES, max_tokens=4)
+        assert answer.usage.completion_tokens == 4
+    finally:
+        assert bare.stop() == 0
 
 
 def test_the_list_of_models_has_the_pool_and_its_alias(gateway):
