@@ -165,3 +165,13 @@ impl Pool {
         self.arrive()
     }
 }
+
+#[test]
+fn silence_without_a_retry_to_spend_is_waited_out() {
+    let settings = Settings { retry_ratio: 0.0, retry_per_second_min: 0, ..Settings::default() };
+    let mut pool = Pool::ready(2, settings);
+    let (_, replica) = pool.arrive();
+    pool.pass(60_000);
+    assert_eq!(pool.output(), None);
+    assert_eq!(pool.state(replica).0, ReplicaState::Ready);
+}

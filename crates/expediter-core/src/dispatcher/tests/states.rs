@@ -305,3 +305,35 @@ fn a_replica_lists_what_its_last_probe_listed() {
     assert_eq!(decision.replica, B);
     assert_eq!(decision.candidates[0].verdict, Verdict::LacksModel);
 }
+
+#[test]
+fn health_that_flaps_does_not_hasten_trials_below_their_shortest_gap() {
+    let mut pool = Pool::ready(2, Settings::default());
+    let mut trials = Vec::new();
+    for _ in 0..60 {
+        pool.unhealthy(A, ProbeFailure::Refused);
+        pool.unhealthy(A, ProbeFailure::Refused);
+        pool.pass(500);
+        pool.healthy(A);
+        if let Some(output) = pool.output() {
+            assert_eq!(output, Output::WarmUp { replica: A });
+            trials.push(pool.now);
+            pool.dispatcher.probe(A, ProbeResult::WarmUp(false), pool.now);
+        }
+        pool.pass(500);
+    }
+    assert!(trials.len() > 5, "{trials:?}");
+    assert!(trials.windows(2).all(|pair| pair[1].since(pair[0]) >= Duration::from_secs(5)), "{trials:?}");
+}
+
+#[test]
+fn a_replica_that_broke_while_it_drained_must_prove_itself() {
+    let mut pool = Pool::ready(1, Settings::default());
+    let (id, _) = pool.arrive();
+    pool.dispatcher.drain(A, None, pool.now);
+    pool.dispatcher.first_output(id, pool.now);
+    pool.fail(id, Failure::Lost);
+    assert_eq!(pool.output(), Some(Output::Drained { replica: A }));
+    pool.dispatcher.undrain(A, pool.now);
+    assert_eq!(pool.state(A).0, ReplicaState::Joining);
+}

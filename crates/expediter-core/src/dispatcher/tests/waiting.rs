@@ -5,7 +5,7 @@ use std::time::Duration;
 use expediter_types::{ModelId, ReplicaId};
 
 use super::pool::{Pool, request};
-use crate::{Failure, Output, ProbeFailure, Refusal, Request, Settings};
+use crate::{Failure, Output, ProbeFailure, ProbeResult, Refusal, Request, Settings};
 
 const A: ReplicaId = ReplicaId(0);
 
@@ -107,4 +107,17 @@ fn a_failed_attempt_waits_for_an_untried_replica_and_stands_before_later_arrival
     pool.healthy(b);
     pool.warm_up(b, true);
     assert_eq!(pool.decision(early).replica, b);
+}
+
+#[test]
+fn what_waits_for_a_model_is_served_as_soon_as_a_ready_replica_lists_it() {
+    let (model, b) = (ModelId(99), ReplicaId(1));
+    let mut pool = Pool::ready(2, Settings::default());
+    pool.dispatcher.probe(b, ProbeResult::Healthy { models: vec![model] }, pool.now);
+    pool.unhealthy(b, ProbeFailure::Refused);
+    pool.unhealthy(b, ProbeFailure::Refused);
+    let id = pool.send(Request { model, ..request() });
+    assert_eq!(pool.output(), None, "the only one that lists it may come back");
+    pool.dispatcher.probe(A, ProbeResult::Healthy { models: vec![model] }, pool.now);
+    assert_eq!(pool.decision(id).replica, A);
 }
