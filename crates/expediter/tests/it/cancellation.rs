@@ -245,19 +245,22 @@ fn a_client_that_sends_more_after_its_request_and_leaves_is_seen() {
     }
 }
 
-/// Many more bytes than the gateway buffers, and before the first byte of the answer.
+/// More bytes than a gateway likes to hold for later, and before the first byte of the answer.
 #[test]
 fn a_client_that_floods_behind_its_request_and_leaves_is_seen() {
-    let replica = Replica::start("m-8b");
-    replica.on_post(script::silent());
-    let gateway = Gateway::with(&[&replica]).start();
-    let mut client = gateway.connect();
-    client.post(CHAT, chat_body(true));
-    replica.wait_requests(1);
-    client.send(vec![b'x'; 32 * 1024]);
-    let_pass(Duration::from_millis(100));
-    let left = client.reset();
-    assert_prompt("flood", &[replica.wait_abort(0).saturating_duration_since(left)]);
+    for bytes in [32 * 1024, 100 * 1024] {
+        let replica = Replica::start("m-8b");
+        replica.on_post(script::silent());
+        let gateway = Gateway::with(&[&replica]).start();
+        let mut client = gateway.connect();
+        client.post(CHAT, chat_body(true));
+        replica.wait_requests(1);
+        client.send(vec![b'x'; bytes]);
+        let_pass(Duration::from_millis(100));
+        let left = client.reset();
+        let delay = replica.wait_abort(0).saturating_duration_since(left);
+        assert_prompt(&format!("a flood of {bytes}"), &[delay]);
+    }
 }
 
 /// As the engine does: a client that closes its sending side has left.

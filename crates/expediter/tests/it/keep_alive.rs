@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use crate::kit::gateway::{CHAT, Gateway, chat_body};
-use crate::kit::replica::{Manners, Replica, Then};
+use crate::kit::replica::{Manners, Replica, Then, attempts, on_posts_in_order};
 use crate::kit::script::{self, script};
 use crate::kit::wait::let_pass;
 
@@ -77,6 +77,30 @@ fn a_connection_that_ends_right_behind_its_answer_is_not_missed() {
         assert_eq!(client.read_answer().status, 200, "request {n}");
     }
     assert_eq!(replica.requests().iter().filter(|request| request.complete_at.is_some()).count(), 100);
+}
+
+/// A connection that was used before, and ends without an answer long after the request was sent:
+/// that is no race with an idle limit, the replica has had the request. It is not asked again.
+#[test]
+fn a_death_long_after_the_request_is_no_idle_race() {
+    let (a, b) = (Replica::start("m-8b"), Replica::start("m-8b"));
+    let gateway = Gateway::with(&[&a, &b]).set("shards", 1).start();
+    let mut client = gateway.connect();
+    for _ in 0..6 {
+        client.post(CHAT, chat_body(false));
+        assert_eq!(client.read_answer().status, 200);
+    }
+    assert!(!a.requests().is_empty() && !b.requests().is_empty(), "both have a kept connection");
+    let before = attempts(&[&a, &b]).len();
+    let dying = script(|conn, _| conn.pause(Duration::from_millis(1500)).map(|()| Then::Fin));
+    on_posts_in_order(&[&a, &b], vec![dying, script::good("cc-2", &["ok"])]);
+    client.post(CHAT, chat_body(false));
+    assert_eq!(client.read_answer().json()["id"], "cc-2");
+    let tried: Vec<usize> = attempts(&[&a, &b])[before..].iter().map(|(replica, _)| *replica).collect();
+    assert_eq!(tried.len(), 2);
+    assert_ne!(tried[0], tried[1], "the same replica was asked again");
+    let record = gateway.wait_records(7).remove(6);
+    assert_eq!(record["attempts"].as_array().map(Vec::len), Some(2), "{record}");
 }
 
 /// Some servers say "408 Request Timeout" into an idle connection before they close it. That is no

@@ -7,11 +7,15 @@
 #![allow(clippy::unwrap_used, reason = "a test that fails panics")]
 #![allow(clippy::disallowed_methods, reason = "these tests live in real time, with real sockets and threads")]
 
+mod bodies;
 mod cancellation;
+mod compatibility;
 mod half_dead;
 mod keep_alive;
 mod kit;
 mod kit_self;
 mod retries;
+mod soak;
 mod sse;
+mod stop;
 mod usage;

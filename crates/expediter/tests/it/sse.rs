@@ -392,11 +392,18 @@ fn a_stream_that_ends_with_one_of_two_choices_unfinished_is_no_complete_answer()
         "choices": [{"index": 1, "delta": {"content": "b"}, "finish_reason": null}]});
     let frames =
         [role_frame("cc-1"), token_frame("cc-1", "a"), second.to_string(), finish_frame("cc-1", "stop")];
-    let replica = Replica::start("m-8b");
-    replica.on_post(script::sse_cut(script::stream_of(&frames), Then::Fin));
-    let gateway = Gateway::with(&[&replica]).start();
+    let done = [&frames[..], &["[DONE]".to_owned()]].concat();
     let mut body: serde_json::Value = serde_json::from_str(&chat_body(true)).unwrap();
     body["n"] = json!(2);
-    let answer = gateway.post(CHAT, &body.to_string());
-    sse::assert_ends_in_error(&answer.body, &frames);
+    let replica = Replica::start("m-8b");
+    let gateway = Gateway::with(&[&replica]).start();
+    for (name, script) in [
+        ("FIN", script::sse_cut(script::stream_of(&frames), Then::Fin)),
+        ("[DONE]", script::sse(script::stream_of(&done))),
+    ] {
+        replica.on_post(script);
+        let answer = gateway.post(CHAT, &body.to_string());
+        assert!(!answer.payloads().contains(&"[DONE]".to_owned()), "{name}: {}", answer.describe());
+        sse::assert_ends_in_error(&answer.body, &frames);
+    }
 }

@@ -222,6 +222,30 @@ impl Client {
         }
     }
 
+    /// An answer's head if one begins within `time`.
+    pub fn try_begin_answer_within(&mut self, time: Duration) -> Result<Answer, Option<End>> {
+        let deadline = Instant::now() + time;
+        while self.end.is_none() && find(&self.input, b"\r\n\r\n").is_none() {
+            if !self.fill(deadline) {
+                return Err(None);
+            }
+        }
+        self.try_begin_answer().map_err(Some)
+    }
+
+    /// Reads one 1xx answer; returns its status. Fails the test where the final answer comes instead.
+    pub fn read_interim(&mut self) -> u16 {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if let Some(end) = find(&self.input, b"\r\n\r\n") {
+                let status = parse_head(self.input.drain(..end + 4).collect()).status;
+                assert!((100..200).contains(&status), "no interim answer but {status}");
+                return status;
+            }
+            assert!(self.end.is_none() && self.fill(deadline), "no interim answer");
+        }
+    }
+
     /// Reads more of the body: one read, unless it has ended.
     pub fn read_more(&mut self, answer: &mut Answer) {
         if answer.progress == Progress::Open {
