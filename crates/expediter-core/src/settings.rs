@@ -119,7 +119,7 @@ impl Default for SilenceSettings {
     fn default() -> Self {
         Self {
             ttft_factor: 8,
-            limit_min: Duration::from_secs(3),
+            limit_min: Duration::from_millis(1_500),
             limit_max: Duration::from_secs(10),
             per_prompt_token: Duration::from_millis(1),
             per_answer_token: Duration::from_millis(50),

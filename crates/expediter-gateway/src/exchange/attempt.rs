@@ -259,9 +259,14 @@ fn judge(mut answer: WholeAnswer) -> Result<Given, Failed> {
                     Failure::Lost,
                     "the replica went down before the answer was complete",
                 ));
-            } else {
+            } else if said.complete_json {
                 None
+            } else {
+                return Err(Failed::new(Failure::Malformed, "the replica's answer is no complete JSON"));
             }
+        }
+        200 if answer.body.is_empty() => {
+            return Err(Failed::new(Failure::Malformed, "the replica's answer is empty"));
         }
         429 | 503 => Some(Failure::Overloaded { retry_after: retry_after(&answer.headers) }),
         status @ 500..=599 => Some(Failure::ServerError { status }),

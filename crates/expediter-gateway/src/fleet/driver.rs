@@ -10,11 +10,19 @@ use super::{Fleet, Pool, warm_up};
 pub(super) async fn drive(fleet: Arc<Fleet>, pool: Arc<Pool>) {
     let mut tick = tokio::time::interval(TICK);
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut last = fleet.clock.now();
     loop {
         tokio::select! {
             () = fleet.stop.cancelled() => return,
             () = pool.retired.cancelled() => return,
             _ = tick.tick() => {}
+        }
+        let now = fleet.clock.now();
+        let stood_still = now.since(std::mem::replace(&mut last, now)) > STANDSTILL;
+        if stood_still {
+            // The process was stopped, or starved. What replicas sent meanwhile has to be read before their
+            // silence is judged.
+            continue;
         }
         for effect in pool.drive() {
             match effect {
@@ -31,3 +39,6 @@ pub(super) async fn drive(fleet: Arc<Fleet>, pool: Arc<Pool>) {
 
 /// Every wait that the dispatcher keeps is far longer than this; a timer for each would cost more than it gains.
 const TICK: Duration = Duration::from_millis(20);
+
+/// Ten ticks missed in a row.
+const STANDSTILL: Duration = Duration::from_millis(200);

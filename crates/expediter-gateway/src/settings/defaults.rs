@@ -94,7 +94,7 @@ impl Default for RawBreaker {
             window_failures_ratio: Ratio::new(0.5),
             window_requests_min: Whole::new(20),
             trial_ms: Millis::new(5000),
-            trial_ms_max: Millis::new(30_000),
+            trial_ms_max: Millis::new(5_000),
         }
     }
 }
