@@ -1,5 +1,6 @@
-//! What must hold for any bytes. Each function panics where it does not. The fuzz targets include this file: it
-//! uses nothing of the test binary.
+//! What must hold for any bytes. Each function panics where it does not.
+//!
+//! The fuzz targets include this folder by path, which is why it has a `mod.rs`, and uses nothing of the test binary.
 
 pub(crate) mod answer;
 pub(crate) mod frame;
