@@ -10,7 +10,9 @@
 mod bodies;
 mod cancellation;
 mod compatibility;
+mod connections;
 mod half_dead;
+mod headers;
 mod keep_alive;
 mod kit;
 mod kit_self;

@@ -222,6 +222,19 @@ impl Client {
         }
     }
 
+    /// Reads until `n` heads came, and returns all that came: for answers whose framing their method
+    /// decides (HEAD, CONNECT).
+    pub fn read_heads(&mut self, n: usize) -> String {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let text = String::from_utf8_lossy(&self.input).into_owned();
+            if text.matches("\r\n\r\n").count() >= n || self.end.is_some() {
+                return text;
+            }
+            assert!(self.fill(deadline), "no {n} heads but {text:?}");
+        }
+    }
+
     /// An answer's head if one begins within `time`.
     pub fn try_begin_answer_within(&mut self, time: Duration) -> Result<Answer, Option<End>> {
         let deadline = Instant::now() + time;
