@@ -5,6 +5,7 @@
 use smallvec::SmallVec;
 
 use crate::json::{Cursor, Fault, KEY_BYTES_MAX, Text, unescape};
+use crate::number;
 
 /// Tokens that the engine counted. `None` is unknown, which is not zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -196,20 +197,8 @@ fn finish(raw: &[u8]) -> Option<Finish> {
 /// Reads a count of tokens, which some engines write as a double.
 fn count(raw: &[u8]) -> Option<u64> {
     let raw = std::str::from_utf8(raw).ok()?;
-    raw.parse().ok().or_else(|| {
-        let value: f64 = raw.parse().ok()?;
-        let fits = value.fract() == 0.0 && (0.0..COUNT_END).contains(&value);
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "checked in the line above"
-        )]
-        fits.then_some(value as u64)
-    })
+    raw.parse().ok().or_else(|| number::count(raw.parse().ok()?))
 }
-
-/// 2^53: up to here a double holds every whole number.
-const COUNT_END: f64 = 9_007_199_254_740_992.0;
 
 /// Reads a number, or a string of digits.
 fn code(raw: &[u8]) -> Option<u16> {

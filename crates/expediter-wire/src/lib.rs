@@ -13,5 +13,6 @@ pub mod frame;
 mod json;
 pub mod metrics;
 pub mod models;
+mod number;
 pub mod request;
 pub mod sse;

@@ -1,6 +1,6 @@
 //! What the gateway reads in a request's body, and the few places where it changes it.
 //!
-//! [`scan`] walks the body once and remembers places; [`splice`] puts new text in those places. Everything
+//! [`scan()`] walks the body once and remembers places; [`splice()`] puts new text in those places. Everything
 //! else reaches the engine as the client sent it: number spellings, key order, unknown fields, nulls.
 
 mod lax;

@@ -3,7 +3,7 @@
 use super::{AnswerError, BodyFraming};
 
 /// Takes a body out of its framing, whatever the pieces that it arrives in.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct BodyDecoder(State);
 
 /// What the next piece holds.

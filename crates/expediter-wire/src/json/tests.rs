@@ -147,6 +147,21 @@ fn a_value_ends_where_it_ends() {
 }
 
 #[test]
+fn plain_text_ends_at_the_first_special_byte() {
+    for filler in [b'a', b' ', b'!', b'#', b'[', b']', 0x7F, 0x80, 0xA2, 0xDC, 0xFF] {
+        for length in 0..48 {
+            for special in 0..=u8::MAX {
+                let mut text = vec![filler; 48];
+                text[length] = special;
+                let is_special = special < b' ' || special == b'"' || special == b'\\';
+                let expected = if is_special { length } else { text.len() };
+                assert_eq!(plain_length(&text), expected, "{special:#x} after {length} of {filler:#x}");
+            }
+        }
+    }
+}
+
+#[test]
 fn strings_decode() {
     let cases = [
         ("plain", Some("plain")),

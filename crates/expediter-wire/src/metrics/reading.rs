@@ -6,6 +6,7 @@ use expediter_types::EngineReport;
 
 use super::MetricsReading;
 use super::sample::Sample;
+use crate::number::count;
 
 /// What was read so far.
 #[derive(Debug, Default)]
@@ -106,13 +107,6 @@ impl Series {
         let ratios = self.values.iter().copied().map(ratio);
         ratios.reduce(|a, b| Some(a?.max(b?))).flatten()
     }
-}
-
-/// A whole number that a double holds exactly.
-fn count(value: f64) -> Option<u64> {
-    let fits = value.fract() == 0.0 && (0.0..9_007_199_254_740_992.0).contains(&value);
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked in the line above")]
-    fits.then_some(value as u64)
 }
 
 /// A share of 1; a rounding error above it is 1.

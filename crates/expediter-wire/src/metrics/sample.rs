@@ -1,7 +1,5 @@
 //! One line of a metrics page.
 
-use memchr::memchr;
-
 /// A sample: `name{label="value",…} number [time]`. Its labels are checked and not yet decoded.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Sample<'a> {
@@ -89,9 +87,9 @@ fn next_label<'a>(rest: &mut &'a [u8]) -> Option<Option<Label<'a>>> {
         *rest = text;
         return Some(None);
     }
-    let equals = memchr(b'=', text)?;
-    let name = text[..equals].trim_ascii();
-    let quoted = text[equals + 1..].trim_ascii_start().strip_prefix(b"\"")?;
+    let is_name = |byte: &&u8| byte.is_ascii_alphanumeric() || **byte == b'_';
+    let (name, value) = text.split_at(text.iter().take_while(is_name).count());
+    let quoted = value.trim_ascii_start().strip_prefix(b"=")?.trim_ascii_start().strip_prefix(b"\"")?;
     let mut end = 0;
     while *quoted.get(end)? != b'"' {
         end += if quoted[end] == b'\\' { 2 } else { 1 };
@@ -102,9 +100,7 @@ fn next_label<'a>(rest: &mut &'a [u8]) -> Option<Option<Label<'a>>> {
         Some(b'}') | None => after,
         Some(_) => return None,
     };
-    let plain = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
-    let valid = !name.is_empty() && name.iter().all(plain);
-    valid.then_some(Some(Label { name, value: &quoted[..end] }))
+    (!name.is_empty()).then_some(Some(Label { name, value: &quoted[..end] }))
 }
 
 /// Decodes `\\`, `\"` and `\n`; another backslash stands for itself.

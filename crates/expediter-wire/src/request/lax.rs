@@ -1,7 +1,9 @@
 //! Values as the engine reads them. vLLM's request models are pydantic's in its lax mode, which takes `"5"` or
-//! `5.0` for 5 and `"yes"` or 1 for true. Source: pydantic-core 2.41, `src/input/shared.rs`.
+//! `5.0` for 5 and `"yes"` or 1 for true. Source: `src/input/shared.rs` of pydantic-core; compared with pydantic
+//! 2.13. It takes a few spellings of integers more (`"1_000"`, `true`), which read as [`Cap::Other`] here.
 
 use super::Cap;
+use crate::number;
 
 /// Reads a boolean from the text of a JSON value; `Err` where the engine refuses it.
 pub(super) fn boolean(raw: &[u8]) -> Result<Option<bool>, ()> {
@@ -39,7 +41,8 @@ pub(super) fn cap(raw: Option<&[u8]>) -> Cap {
 }
 
 /// Reads a number that is whole, not negative and below 2^63 from the text of a JSON value: `100`, `1e2`,
-/// `100.0`, `"100"`, `" 100.0 "`. Python reads a number with a dot or an exponent as a double, and so does this.
+/// `100.0`, `"100"`, `" 100.0 "`. Python reads a number with a dot or an exponent as a double, and so does this,
+/// up to 2^53.
 pub(super) fn integer(raw: &[u8]) -> Option<u64> {
     let raw = std::str::from_utf8(raw).ok()?;
     if let Some(text) = raw.strip_prefix('"') {
@@ -53,20 +56,10 @@ pub(super) fn integer(raw: &[u8]) -> Option<u64> {
         return decimal(whole);
     }
     if raw.contains(['.', 'e', 'E']) {
-        let value: f64 = raw.parse().ok()?;
-        let fits = value.fract() == 0.0 && (0.0..INTEGER_END).contains(&value);
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "checked in the line above"
-        )]
-        return fits.then_some(value as u64);
+        return number::count(raw.parse().ok()?);
     }
     if raw == "-0" { Some(0) } else { decimal(raw) }
 }
-
-/// 2^63, where pydantic stops to read a double as an integer.
-const INTEGER_END: f64 = 9_223_372_036_854_775_808.0;
 
 /// Reads decimal digits, nothing else.
 fn decimal(digits: &str) -> Option<u64> {

@@ -65,8 +65,8 @@ impl From<Fault> for ScanError {
 /// that the gateway needs. Costs one pass, and allocates only the model's name.
 ///
 /// # Errors
-/// Every [`ScanError`] is a body that an engine refuses with 400 too, but for nesting between 512 and about 1,000
-/// levels, and for surrogates encoded as UTF-8.
+/// Every [`ScanError`] is a body that an engine refuses with 400 too, but for three oddities that Python takes:
+/// UTF-16 and UTF-32, surrogates encoded as UTF-8, and nesting between 512 and about 1,000 levels.
 pub fn scan(body: &[u8], endpoint: Endpoint) -> Result<RequestScan, ScanError> {
     if std::str::from_utf8(body).is_err() {
         return Err(ScanError::NotUtf8);
