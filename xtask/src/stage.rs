@@ -3,7 +3,7 @@
 //! A stage that passes its limit is interrupted, then killed with its whole process group, so that nothing it
 //! started goes on and CI never hangs.
 
-use std::io::{Read, Write};
+use std::io::{IsTerminal as _, Read, Write};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -117,7 +117,10 @@ impl Stages {
     fn run_to_end(&self, limit: Duration, command: &mut Command, kept: &Kept) -> Result<ExitStatus> {
         let shown = show(command);
         eprintln!("$ {shown}");
-        command.current_dir(&self.root).process_group(0);
+        command.current_dir(&self.root);
+        if has_own_group() {
+            command.process_group(0);
+        }
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().with_context(|| format!("cannot start {shown}"))?;
         let (closed, both_closed) = mpsc::channel();
@@ -175,10 +178,17 @@ fn wait(child: &mut Child, limit: Duration) -> Result<ExitStatus> {
     bail!("it did not end within {} s", limit.as_secs())
 }
 
-/// Sends a signal to the child's process group. The standard library sends none but KILL, and none to a group.
+/// Whether a stage is a process group of its own, to be stopped with all that it started. At a terminal it is not:
+/// there Ctrl-C must reach it, which goes to our own group.
+fn has_own_group() -> bool {
+    !std::io::stdin().is_terminal()
+}
+
+/// Sends a signal to the child, or its group. The standard library sends none but KILL, and none to a group.
 fn send(signal: &str, child: &Child) -> Result<()> {
+    let group = if has_own_group() { "-" } else { "" };
     let mut kill = Command::new("kill");
-    kill.args(["-s", signal, "--", &format!("-{}", child.id())]).stderr(Stdio::null()).status()?;
+    kill.args(["-s", signal, "--", &format!("{group}{}", child.id())]).stderr(Stdio::null()).status()?;
     Ok(())
 }
 

@@ -91,7 +91,8 @@ pub(crate) fn generate(stages: &mut Stages) -> Result<()> {
     fs::write(stages.root().join(SCHEMA), schema).with_context(|| format!("cannot write {SCHEMA}"))
 }
 
-fn schema(stages: &Stages) -> Result<String> {
+fn schema(stages: &mut Stages) -> Result<String> {
+    stages.run("build", BUILD, &mut cargo(&["build", "--locked", "--package", "expediter"]))?;
     stages.capture(&mut cargo(&["run", "--quiet", "--locked", "--package", "expediter", "--", "schema"]))
 }
 
