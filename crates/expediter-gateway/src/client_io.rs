@@ -63,6 +63,8 @@ struct Inside<T> {
     head_deadline: Instant,
     /// Read before the HTTP library asked.
     ahead: VecDeque<u8>,
+    /// The HTTP library waits for bytes itself, and sees the client leave.
+    library_reads: bool,
     /// The client sends no more.
     ended: bool,
     /// Our side is closed.
@@ -84,6 +86,7 @@ impl<T> ClientIo<T> {
             in_head: true,
             head_deadline: Instant::now() + limits.head,
             ahead: VecDeque::new(),
+            library_reads: false,
             ended: false,
             shut: false,
             lingers: false,
@@ -220,8 +223,13 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Inside<T> {
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> Client for Mutex<Inside<T>> {
     fn poll_gone(&self, cx: &mut Context<'_>) -> Poll<()> {
         let mut inside = self.lock().unwrap_or_else(PoisonError::into_inner);
-        // The HTTP/2 library reads all the time, and ends each stream by itself.
-        if inside.is_h2 { Poll::Pending } else { inside.poll_gone(cx) }
+        // The HTTP/2 library reads all the time, and ends each stream by itself. That for HTTP/1 does so until a
+        // byte of a further request is there.
+        if inside.is_h2 || std::mem::take(&mut inside.library_reads) {
+            Poll::Pending
+        } else {
+            inside.poll_gone(cx)
+        }
     }
 
     fn begin(&self) {
@@ -264,7 +272,10 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncRead for ClientIo<T> {
                 Poll::Ready(Ok(()))
             }
             Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
-            Poll::Pending => inside.poll_read_limit(cx).map(Err),
+            Poll::Pending => {
+                inside.library_reads = true;
+                inside.poll_read_limit(cx).map(Err)
+            }
         }
     }
 }

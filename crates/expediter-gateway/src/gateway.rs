@@ -71,7 +71,7 @@ impl Gateway {
         let fleet = Fleet::new(Arc::clone(&settings), metrics, process_seed(), tasks.clone(), stop.clone());
         let current: Arc<ArcSwap<Settings>> = Arc::clone(&fleet.settings);
         let tls = settings.tls.as_ref().map(|_| acceptor(current)).transpose()?;
-        let shards_stop = StopSignals { gentle: CancellationToken::new(), hard: CancellationToken::new() };
+        let shards_stop = StopSignals::default();
 
         let data = open(settings.listen)?;
         let admin = open(settings.admin.listen)?;
@@ -85,7 +85,7 @@ impl Gateway {
         }
         fleet.apply(&settings);
         let slots = connection_slots(&fleet.settings.load());
-        tasks.spawn(listen(data.listener, shards, slots, shards_stop.gentle.clone()));
+        tasks.spawn(listen(data.listener, shards, slots, shards_stop.gentle()));
         tasks.spawn(serve_admin(Arc::clone(&fleet), admin.listener, stop.clone()));
         tasks.spawn(take_over(Arc::clone(&fleet), reload, stop.clone()));
         let scheme = if tls.is_some() { "https" } else { "http" };
@@ -109,7 +109,7 @@ impl Gateway {
         self.fleet.stopping.store(true, Ordering::Relaxed);
         let limit = self.fleet.settings.load().limits.stop;
         tracing::info!(limit_ms = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX), "stopping");
-        self.shards_stop.gentle.cancel();
+        self.shards_stop.stop_gently();
         let threads = self.threads;
         let mut ended = tokio::task::spawn_blocking(move || {
             for thread in threads {
@@ -119,7 +119,7 @@ impl Gateway {
         });
         if tokio::time::timeout(limit, &mut ended).await.is_err() {
             tracing::warn!("requests did not end within the limit and are cut");
-            self.shards_stop.hard.cancel();
+            self.shards_stop.stop_hard();
             let _ = tokio::time::timeout(HARD_STOP_LIMIT, ended).await;
         }
         self.stop.cancel();

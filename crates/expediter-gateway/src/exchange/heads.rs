@@ -2,6 +2,7 @@
 
 use bytes::{BufMut, Bytes, BytesMut};
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use smallvec::SmallVec;
 
 use super::request_id::X_REQUEST_ID;
 use crate::fleet::Replica;
@@ -50,19 +51,16 @@ pub(super) fn request_head(
 
 /// The replica's headers that go to the client: all but those about its connection, its length (made anew)
 /// and its request id (ours is the one).
-pub(super) fn answer_headers(replica: HeaderMap, request_id: &HeaderValue) -> HeaderMap {
-    let nominated = Nominated::of(&replica);
-    let dropped: Vec<HeaderName> = replica
-        .keys()
-        .filter(|name| {
-            is_hop_by_hop(name)
-                || nominated.names(name)
-                || **name == header::CONTENT_LENGTH
-                || **name == header::DATE
-        })
-        .cloned()
-        .collect();
-    let mut headers = replica;
+pub(super) fn answer_headers(mut headers: HeaderMap, request_id: &HeaderValue) -> HeaderMap {
+    let nominated = Nominated::of(&headers);
+    let is_dropped = |name: &HeaderName| {
+        is_hop_by_hop(name)
+            || nominated.names(name)
+            || *name == header::CONTENT_LENGTH
+            || *name == header::DATE
+    };
+    let dropped: SmallVec<[HeaderName; 4]> =
+        headers.keys().filter(|name| is_dropped(name)).cloned().collect();
     for name in dropped {
         headers.remove(name);
     }
@@ -94,16 +92,18 @@ fn is_hop_by_hop(name: &HeaderName) -> bool {
 }
 
 /// The headers that `Connection` declares to be about this connection only.
-struct Nominated(Vec<String>);
+struct Nominated<'a>(SmallVec<[&'a str; 2]>);
 
-impl Nominated {
-    fn of(headers: &HeaderMap) -> Self {
+impl<'a> Nominated<'a> {
+    fn of(headers: &'a HeaderMap) -> Self {
         let lists = headers.get_all(header::CONNECTION).iter().filter_map(|list| list.to_str().ok());
         let names = lists.flat_map(|list| list.split(','));
-        Self(names.map(|name| name.trim().to_ascii_lowercase()).filter(|name| !name.is_empty()).collect())
+        // What every client sends names no header.
+        let is_header = |name: &&str| !name.is_empty() && !name.eq_ignore_ascii_case("keep-alive");
+        Self(names.map(str::trim).filter(is_header).collect())
     }
 
     fn names(&self, name: &HeaderName) -> bool {
-        self.0.iter().any(|nominated| nominated == name.as_str())
+        self.0.iter().any(|nominated| nominated.eq_ignore_ascii_case(name.as_str()))
     }
 }

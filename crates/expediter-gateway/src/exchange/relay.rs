@@ -15,6 +15,7 @@ use super::settlement::{Outcome, Settlement};
 use crate::client_io::{Client, ClientGone};
 use crate::fleet::{AttemptOutcome, Replica};
 use crate::lazy_timer::LazyTimer;
+use crate::settings::Limits;
 use crate::upstream::Connection;
 
 /// The replica's side of a stream whose first event was let through.
@@ -36,7 +37,8 @@ pub(crate) struct Relay {
     source: Option<Source>,
     last_bytes: Time,
     last_progress: Time,
-    gap_timer: LazyTimer,
+    limits: Limits,
+    limit_timer: LazyTimer,
 }
 
 impl Relay {
@@ -48,6 +50,7 @@ impl Relay {
         source: Source,
     ) -> Self {
         let now = exchange.fleet.clock.now();
+        let limits = exchange.fleet.settings.load().limits;
         settlement.first_output(now);
         Self {
             exchange,
@@ -57,7 +60,8 @@ impl Relay {
             source: Some(source),
             last_bytes: now,
             last_progress: now,
-            gap_timer: LazyTimer::default(),
+            limits,
+            limit_timer: LazyTimer::default(),
         }
     }
 
@@ -108,11 +112,12 @@ impl Relay {
     }
 
     fn poll_limits(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let limits = self.exchange.fleet.settings.load().limits;
+        let limits = &self.limits;
         let gap_end = self.last_bytes + limits.gap;
         let answer_end = limits.answer.map(|limit| self.settlement.opening.arrived + limit);
         let deadline = answer_end.map_or(gap_end, |end| end.min(gap_end));
-        std::task::ready!(self.gap_timer.poll_passed(cx, self.exchange.fleet.clock.instant(deadline)));
+        let deadline_instant = self.exchange.fleet.clock.instant(deadline);
+        std::task::ready!(self.limit_timer.poll_passed(cx, deadline_instant));
         if let Some(source) = &mut self.source {
             let message = if deadline == gap_end {
                 format!("The replica sent nothing for {} ms.", limits.gap.as_millis())

@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 
 use super::handler::Exchange;
 use crate::fleet::{AttemptOutcome, Flight, Pool, Replica};
-use crate::metrics::{PoolLabels, RequestLabels, StageLabels, status_class};
+use crate::metrics::{RequestLabels, StageLabels, status_class};
 use crate::usage::{Counted, Record, RecordedAttempt};
 
 /// How a request ended, for metrics and records.
@@ -93,8 +93,7 @@ pub(super) struct Settlement {
 
 impl Settlement {
     pub(super) fn new(exchange: Arc<Exchange>, opening: Opening) -> Self {
-        let labels = PoolLabels { pool: opening.pool.label.clone() };
-        exchange.fleet.metrics.in_flight.get_or_create(&labels).inc();
+        opening.pool.series.in_flight.inc();
         Self {
             opening,
             exchange,
@@ -150,16 +149,14 @@ impl Drop for Settlement {
         }
         let now = self.exchange.fleet.clock.now();
         let (metrics, pool) = (&self.exchange.fleet.metrics, &self.opening.pool);
-        let labels = PoolLabels { pool: pool.label.clone() };
-        metrics.in_flight.get_or_create(&labels).dec();
-        metrics
-            .requests
-            .get_or_create(&RequestLabels {
-                pool: pool.label.clone(),
-                outcome: outcome.as_str(),
-                status_class: status_class(status),
-            })
-            .inc();
+        pool.series.in_flight.dec();
+        if outcome == Outcome::Completed && (200..300).contains(&status) {
+            pool.series.completed.inc();
+        } else {
+            let (outcome, status_class) = (outcome.as_str(), status_class(status));
+            let labels = RequestLabels { pool: pool.label.clone(), outcome, status_class };
+            metrics.requests.get_or_create(&labels).inc();
+        }
         if outcome == Outcome::Cancelled {
             let labels = StageLabels { pool: pool.label.clone(), stage: self.stage.as_str() };
             metrics.cancelled.get_or_create(&labels).inc();

@@ -7,12 +7,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use expediter_core::{Dispatcher, Output, ReplicaView, Request};
 use expediter_types::{ModelId, Prng, ReplicaId, RequestId, Time};
 use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use tokio_util::sync::CancellationToken;
 
 use super::{Flight, Mailbox, Order, Replica};
 use crate::clock::Clock;
-use crate::metrics::{Label, Metrics, PoolLabels};
+use crate::metrics::{Label, Metrics, PoolLabels, RequestLabels};
 
 /// Replicas that serve the same model alike.
 pub(crate) struct Pool {
@@ -30,6 +31,9 @@ pub(crate) struct Pool {
 
 /// The pool's own series, looked up once.
 pub(crate) struct PoolSeries {
+    pub(crate) in_flight: Gauge,
+    /// Requests that were completed with a 2xx: the usual end.
+    pub(crate) completed: Counter,
     pub(crate) retries: Counter,
     pub(crate) input_tokens: Counter,
     pub(crate) output_tokens: Counter,
@@ -69,6 +73,12 @@ impl Pool {
             model: model.into(),
             model_id,
             series: PoolSeries {
+                in_flight: metrics.in_flight.get_or_create_owned(&labels),
+                completed: metrics.requests.get_or_create_owned(&RequestLabels {
+                    pool: label.clone(),
+                    outcome: "completed",
+                    status_class: "2xx",
+                }),
                 retries: metrics.retries.get_or_create_owned(&labels),
                 input_tokens: metrics.input_tokens.get_or_create_owned(&labels),
                 output_tokens: metrics.output_tokens.get_or_create_owned(&labels),

@@ -1,9 +1,13 @@
 //! A shard: one thread with a runtime of its own that owns its connections from accept to upstream. A token that
 //! arrives wakes one thread, once.
 
+use std::future::poll_fn;
 use std::io;
 use std::net::TcpStream as StdTcpStream;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -45,12 +49,33 @@ pub(super) struct Stopped;
 const HAND_OVER_MAX: usize = 1024;
 
 /// When a shard stops, and how fast.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub(crate) struct StopSignals {
     /// No new connections and no new requests; what runs may end.
-    pub(crate) gentle: CancellationToken,
+    gentle: CancellationToken,
     /// Everything ends.
-    pub(crate) hard: CancellationToken,
+    hard: CancellationToken,
+    /// Whether one of the two was given: cheaper to ask.
+    asked: Arc<AtomicBool>,
+}
+
+impl StopSignals {
+    /// Lets what runs end.
+    pub(crate) fn stop_gently(&self) {
+        self.asked.store(true, Ordering::Relaxed);
+        self.gentle.cancel();
+    }
+
+    /// Ends everything.
+    pub(crate) fn stop_hard(&self) {
+        self.asked.store(true, Ordering::Relaxed);
+        self.hard.cancel();
+    }
+
+    /// The signal to begin nothing new.
+    pub(crate) fn gentle(&self) -> CancellationToken {
+        self.gentle.clone()
+    }
 }
 
 /// Starts shard `number`. The thread ends once it was told to stop and its connections are closed.
@@ -68,6 +93,40 @@ pub(crate) fn start_shard(
         runtime.block_on(shard.run(connections));
     })?;
     Ok((ShardHandle(sender), thread))
+}
+
+impl StopSignals {
+    /// Runs `connection` to its end. Told to stop gently, it is asked to end; told to stop hard, it is
+    /// left where it is.
+    ///
+    /// A connection is polled for every token, a stop comes once: the signals are asked again only when the
+    /// task was woken and there is one.
+    async fn run<C, E>(&self, mut connection: Pin<&mut C>, ask_to_end: impl Fn(Pin<&mut C>)) -> Result<(), E>
+    where
+        C: Future<Output = Result<(), E>>,
+    {
+        let (mut gentle, mut hard) = (pin!(self.gentle.cancelled()), pin!(self.hard.cancelled()));
+        let (mut listens, mut is_winding_down) = (false, false);
+        poll_fn(|cx| {
+            if let Poll::Ready(served) = connection.as_mut().poll(cx) {
+                return Poll::Ready(served);
+            }
+            if listens && !self.asked.load(Ordering::Relaxed) {
+                return Poll::Pending;
+            }
+            listens = true;
+            if hard.as_mut().poll(cx).is_ready() {
+                return Poll::Ready(Ok(()));
+            }
+            if !is_winding_down && gentle.as_mut().poll(cx).is_ready() {
+                is_winding_down = true;
+                ask_to_end(connection.as_mut());
+                return connection.as_mut().poll(cx);
+            }
+            Poll::Pending
+        })
+        .await
+    }
 }
 
 struct Shard {
@@ -104,10 +163,7 @@ impl Shard {
     async fn serve(&self, stream: StdTcpStream) {
         let metrics = &self.exchange.fleet.metrics;
         metrics.connections.inc();
-        let served = tokio::select! {
-            served = self.serve_stream(stream) => served,
-            () = self.stop.hard.cancelled() => Ok(()),
-        };
+        let served = self.serve_stream(stream).await;
         metrics.connections.dec();
         if let Err(error) = served {
             // Clients leave and break off in many ways; none of them is a fault of ours.
@@ -156,22 +212,15 @@ impl Shard {
                 .keep_alive_interval(H2_PING_INTERVAL)
                 .keep_alive_timeout(H2_PING_TIMEOUT)
                 .max_send_buf_size(H2_SEND_BUFFER_BYTES);
-            let mut connection = std::pin::pin!(builder.serve_connection(TokioIo::new(io), service));
-            tokio::select! {
-                served = connection.as_mut() => return Ok(served?),
-                () = self.stop.gentle.cancelled() => connection.as_mut().graceful_shutdown(),
-            }
-            Ok(connection.await?)
+            let connection = pin!(builder.serve_connection(TokioIo::new(io), service));
+            self.stop.run(connection, http2::Connection::graceful_shutdown).await?;
         } else {
             let mut builder = http1::Builder::new();
             builder.max_buf_size(HEAD_BYTES_MAX);
-            let mut connection = std::pin::pin!(builder.serve_connection(TokioIo::new(io), service));
-            tokio::select! {
-                served = connection.as_mut() => return Ok(served?),
-                () = self.stop.gentle.cancelled() => connection.as_mut().graceful_shutdown(),
-            }
-            Ok(connection.await?)
+            let connection = pin!(builder.serve_connection(TokioIo::new(io), service));
+            self.stop.run(connection, http1::Connection::graceful_shutdown).await?;
         }
+        Ok(())
     }
 }
 
