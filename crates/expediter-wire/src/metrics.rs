@@ -9,6 +9,7 @@ mod reading;
 mod sample;
 
 use expediter_types::EngineReport;
+use memchr::memchr_iter;
 
 use digest::Digest;
 use reading::Reading;
@@ -33,8 +34,10 @@ pub fn parse_metrics(text: &[u8]) -> MetricsReading {
     let mut reading = Reading::default();
     let mut digest = Digest::default();
     let mut malformed_lines = 0;
-    let whole = memchr::memrchr(b'\n', text).map_or(0, |end| end + 1);
-    for line in text[..whole].split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii) {
+    let mut start = 0;
+    for end in memchr_iter(b'\n', text) {
+        let line = text[start..end].trim_ascii();
+        start = end + 1;
         if line.is_empty() || line[0] == b'#' {
             continue;
         }
