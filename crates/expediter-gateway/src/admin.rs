@@ -122,7 +122,7 @@ async fn act(fleet: &Arc<Fleet>, rest: &str, request: Request<Incoming>) -> Resu
                 let added = replicas::add(fleet, &body(request).await?).await?;
                 Ok(json(StatusCode::CREATED, &added))
             }
-            _ => Err(Problem::method_not_allowed("GET and POST")),
+            _ => Err(Problem::method_not_allowed("GET, POST")),
         },
         (Some("replicas"), Some(id), None, None) => match method {
             Method::GET => Ok(json(StatusCode::OK, &replicas::one(fleet, id)?)),
@@ -130,7 +130,7 @@ async fn act(fleet: &Arc<Fleet>, rest: &str, request: Request<Incoming>) -> Resu
                 replicas::remove(fleet, id)?;
                 Ok(typed(StatusCode::NO_CONTENT, PLAIN, ""))
             }
-            _ => Err(Problem::method_not_allowed("GET and DELETE")),
+            _ => Err(Problem::method_not_allowed("GET, DELETE")),
         },
         (Some("replicas"), Some(id), Some(verb @ ("drain" | "undrain")), None) if method == Method::POST => {
             if verb == "drain" {

@@ -17,6 +17,8 @@ pub(crate) struct Problem {
     message: String,
     param: Option<&'static str>,
     retry_after: Option<Duration>,
+    /// The methods that the route takes, as the `Allow` header lists them.
+    allow: Option<&'static str>,
 }
 
 impl Problem {
@@ -43,13 +45,10 @@ impl Problem {
     }
 
     /// The route exists for another method.
-    pub(crate) fn method_not_allowed(allowed: &str) -> Self {
-        Self::new(
-            StatusCode::METHOD_NOT_ALLOWED,
-            INVALID,
-            "method_not_allowed",
-            format!("This route takes {allowed} only."),
-        )
+    pub(crate) fn method_not_allowed(allowed: &'static str) -> Self {
+        let message = format!("This route takes {allowed} only.");
+        let problem = Self::new(StatusCode::METHOD_NOT_ALLOWED, INVALID, "method_not_allowed", message);
+        Self { allow: Some(allowed), ..problem }
     }
 
     /// The body is larger than the limit.
@@ -148,7 +147,7 @@ impl Problem {
     }
 
     fn new(status: StatusCode, kind: &'static str, code: &'static str, message: impl Into<String>) -> Self {
-        Self { status, code, kind, message: message.into(), param: None, retry_after: None }
+        Self { status, code, kind, message: message.into(), param: None, retry_after: None, allow: None }
     }
 
     fn with_param(self, param: Option<&'static str>) -> Self {
@@ -168,6 +167,9 @@ impl Problem {
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         if let Some(retry_after) = self.retry_after {
             headers.insert(header::RETRY_AFTER, retry_after_value(retry_after));
+        }
+        if let Some(allow) = self.allow {
+            headers.insert(header::ALLOW, HeaderValue::from_static(allow));
         }
         response
     }

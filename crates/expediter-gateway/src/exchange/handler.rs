@@ -9,7 +9,7 @@ use bytes::Bytes;
 use expediter_core::Request as CoreRequest;
 use expediter_types::{Time, Tokens};
 use expediter_wire::request::{Cap, Edit, Endpoint, RequestScan, ScanError, scan, splice};
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, Version, header};
 use hyper::body::Incoming;
 
 use super::attempt::{Failed, Given, Outgoing, WholeAnswer, attempt, outcome_of};
@@ -132,19 +132,21 @@ enum Target {
 }
 
 fn route(method: &Method, uri: &Uri) -> Result<Target, Problem> {
-    let (target, allowed) = match uri.path() {
-        "/v1/chat/completions" => (Target::Completion(Endpoint::Chat), Method::POST),
-        "/v1/completions" => (Target::Completion(Endpoint::Completions), Method::POST),
-        "/v1/models" => (Target::Models, Method::GET),
-        "/livez" => (Target::Live, Method::GET),
-        "/readyz" => (Target::Ready, Method::GET),
+    let target = match uri.path() {
+        "/v1/chat/completions" => Target::Completion(Endpoint::Chat),
+        "/v1/completions" => Target::Completion(Endpoint::Completions),
+        "/v1/models" => Target::Models,
+        "/livez" => Target::Live,
+        "/readyz" => Target::Ready,
         _ => return Err(Problem::route_not_found()),
     };
-    let head_of_get = *method == Method::HEAD && allowed == Method::GET;
-    if *method == allowed || head_of_get {
-        Ok(target)
-    } else {
-        Err(Problem::method_not_allowed(allowed.as_str()))
+    let reads = *method == Method::GET || *method == Method::HEAD;
+    match target {
+        Target::Completion(_) if *method != Method::POST => Err(Problem::method_not_allowed("POST")),
+        Target::Models | Target::Live | Target::Ready if !reads => {
+            Err(Problem::method_not_allowed("GET, HEAD"))
+        }
+        target => Ok(target),
     }
 }
 
@@ -189,7 +191,7 @@ async fn complete(
 ) -> Result<Response<AnswerBody>, Stop> {
     let arrived = exchange.fleet.clock.now();
     let (parts, body) = request.into_parts();
-    if parts.headers.get(header::CONTENT_ENCODING).is_some_and(|coding| coding != "identity") {
+    if !is_unencoded(&parts.headers) {
         return Err(Stop::Problem { problem: Problem::unsupported_encoding(), pool: None, unread: true });
     }
     let limits = exchange.fleet.settings.load().limits;
@@ -212,7 +214,20 @@ async fn complete(
     })?;
     let outgoing = outgoing(&parts.uri, parts.headers, shown_id, &body, &scan, &route);
     let settlement = open(exchange, id, arrived, &outgoing, &scan, route);
-    dispatch(exchange, client, settlement, &outgoing).await
+    let mut response = dispatch(exchange, client, settlement, &outgoing).await?;
+    if scan.stream && parts.version < Version::HTTP_11 {
+        // Without chunks only the connection's end can end a stream.
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
+    Ok(response)
+}
+
+/// Whether the body is sent as it is. Codings have no case, and may stand in several lines (RFC 9110 §8.4.1).
+fn is_unencoded(headers: &HeaderMap) -> bool {
+    headers.get_all(header::CONTENT_ENCODING).iter().all(|coding| {
+        let coding = coding.as_bytes().trim_ascii();
+        coding.is_empty() || coding.eq_ignore_ascii_case(b"identity")
+    })
 }
 
 /// Scans a body; a large one away from the IO threads, which must not stand still.

@@ -52,20 +52,22 @@ pub(super) fn request_head(
 /// The replica's headers that go to the client: all but those about its connection, its length (made anew)
 /// and its request id (ours is the one).
 pub(super) fn answer_headers(mut headers: HeaderMap, request_id: &HeaderValue) -> HeaderMap {
-    let nominated = Nominated::of(&headers);
-    let is_dropped = |name: &HeaderName| {
-        is_hop_by_hop(name)
-            || nominated.names(name)
-            || *name == header::CONTENT_LENGTH
-            || *name == header::DATE
-    };
-    let dropped: SmallVec<[HeaderName; 4]> =
-        headers.keys().filter(|name| is_dropped(name)).cloned().collect();
-    for name in dropped {
+    for name in dropped_from_answer(&headers) {
         headers.remove(name);
     }
     headers.insert(X_REQUEST_ID, request_id.clone());
     headers
+}
+
+fn dropped_from_answer(headers: &HeaderMap) -> SmallVec<[HeaderName; 4]> {
+    let nominated = Nominated::of(headers);
+    let is_dropped = |name: &&HeaderName| {
+        is_hop_by_hop(name)
+            || nominated.names(name)
+            || **name == header::CONTENT_LENGTH
+            || **name == header::DATE
+    };
+    headers.keys().filter(is_dropped).cloned().collect()
 }
 
 /// Headers that the gateway writes itself.
