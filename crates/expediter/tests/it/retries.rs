@@ -134,7 +134,7 @@ fn r03_retry_while_the_first_try_still_runs() {
         let attempts = attempts(&[&a, &b]);
         assert_eq!(attempts.len(), 2);
         assert_ne!(attempts[0].0, attempts[1].0, "another replica");
-        let aborted = attempts[0].1.aborted_at.expect("the first attempt was closed");
+        let aborted = [&a, &b][attempts[0].0].wait_abort(0);
         let overlap = aborted.saturating_duration_since(attempts[1].1.head_at);
         assert!(overlap <= Duration::from_millis(150), "both ran for {overlap:?}");
         let record = gateway.wait_record();
