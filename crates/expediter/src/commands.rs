@@ -1,6 +1,7 @@
 //! The commands, one module each.
 
 mod check;
+mod demo;
 mod engine_sim;
 mod schema;
 mod serve;
@@ -29,6 +30,7 @@ enum Command {
     Check(check::Check),
     Schema(schema::Schema),
     EngineSim(engine_sim::EngineSim),
+    Demo(demo::Demo),
 }
 
 impl Cli {
@@ -39,6 +41,7 @@ impl Cli {
             Command::Check(check) => check.run(),
             Command::Schema(schema) => schema.run(),
             Command::EngineSim(engine_sim) => engine_sim.run(),
+            Command::Demo(demo) => demo.run(),
         }
     }
 }

@@ -5,6 +5,7 @@
 
 mod commands;
 mod config;
+mod demo;
 mod logging;
 
 use std::process::ExitCode;

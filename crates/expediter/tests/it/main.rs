@@ -11,6 +11,7 @@ mod bodies;
 mod cancellation;
 mod compatibility;
 mod connections;
+mod demo;
 mod half_dead;
 mod headers;
 mod keep_alive;
