@@ -60,7 +60,8 @@ fn http_1_0_keep_alive_is_kept_or_closed_but_never_unclear() {
         let answer = client.read_answer();
         assert_eq!(answer.status, 200);
         assert_eq!(answer.header("transfer-encoding"), None);
-        let says_so = answer.header("connection").is_some_and(|value| value.eq_ignore_ascii_case("keep-alive"));
+        let says_so =
+            answer.header("connection").is_some_and(|value| value.eq_ignore_ascii_case("keep-alive"));
         if answer.header("content-length").is_none() {
             // Its end is the close, and nothing may promise otherwise.
             client.wait_end();

@@ -20,6 +20,7 @@ pub mod h2;
 pub mod replica;
 pub mod script;
 pub mod sse;
+pub mod tls;
 pub mod wait;
 
 /// A file of `tests/fixtures`.
