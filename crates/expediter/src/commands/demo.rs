@@ -88,7 +88,7 @@ impl Demo {
             () = ends_after(self.duration) => Ok(()),
         };
         let stopping = async {
-            show.read().await;
+            let _ = timeout(LAST_READING_LIMIT, show.read()).await;
             traffic.shutdown().await;
             gateway.stop().await;
             fleet.stop().await;
@@ -140,15 +140,16 @@ impl Demo {
                 bail!("cannot listen on {address} ({source}): choose another with --set {path}=127.0.0.1:0");
             }
             place.set_port(0);
-            tracing::warn!(
-                "{address} is taken, another port is used; choose with --set {path}=127.0.0.1:PORT"
-            );
+            tracing::warn!("{address} is taken: using another port (--set {path}=... chooses one)");
         }
     }
 }
 
 /// For the replicas to become ready, before the traffic begins all the same.
 const READY_LIMIT: Duration = Duration::from_secs(5);
+
+/// For the numbers of the last table.
+const LAST_READING_LIMIT: Duration = Duration::from_millis(300);
 
 /// For all to end in order; what has not then ends with the process.
 const STOP_LIMIT: Duration = Duration::from_millis(1_700);

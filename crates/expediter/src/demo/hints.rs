@@ -60,14 +60,15 @@ pub(crate) fn crash(replica: &Replica, width: usize) -> Vec<String> {
 fn command(parts: &[Part], width: usize) -> Vec<String> {
     let mut lines = Vec::new();
     let mut line = String::new();
-    for part in parts {
+    for (index, part) in parts.iter().enumerate() {
         let (glue, end, text) = match part {
             Part::Word(text) => (" ", " \\", text.as_str()),
             Part::Quoted(text) => ("", "", *text),
         };
+        let room_for_end = if index + 1 < parts.len() { " \\".len() } else { 0 };
         if line.is_empty() {
             line.push_str(text);
-        } else if line.len() + glue.len() + text.len() + " \\".len() <= width {
+        } else if line.len() + glue.len() + text.len() + room_for_end <= width {
             line.push_str(glue);
             line.push_str(text);
         } else {

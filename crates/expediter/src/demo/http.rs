@@ -9,6 +9,7 @@ use hyper::body::{Bytes, Incoming};
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
 use hyper::{Request, StatusCode};
 use hyper_util::rt::TokioIo;
+use serde_json::Value;
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
@@ -56,7 +57,7 @@ pub(crate) async fn post(address: SocketAddr, path: &str, body: String) -> Resul
     send(address, request).await
 }
 
-/// Returns with the head of an answer that says 200; every other one is an error that shows what it says.
+/// Returns with the head of an answer that says 200; every other one is an error that tells what it says.
 async fn send(address: SocketAddr, request: Request<Full<Bytes>>) -> Result<Answer> {
     let stream = TcpStream::connect(address).await.context("cannot connect")?;
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
@@ -67,7 +68,14 @@ async fn send(address: SocketAddr, request: Request<Full<Bytes>>) -> Result<Answ
     let answer = Answer { status: head.status, body, _connection: tasks };
     if answer.status != StatusCode::OK {
         let status = answer.status;
-        bail!("{status}: {}", answer.text().await?);
+        let body = answer.text().await?;
+        bail!("{status}: {}", error_message(&body).unwrap_or(body));
     }
     Ok(answer)
+}
+
+/// What an error of the API says, be it a body or the data of an event.
+pub(crate) fn error_message(json: &str) -> Option<String> {
+    let body: Value = serde_json::from_str(json).ok()?;
+    body["error"]["message"].as_str().map(str::to_owned)
 }

@@ -3,15 +3,20 @@
 use std::collections::VecDeque;
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
+use tokio::time::Instant;
 use tracing_subscriber::filter::LevelFilter;
 
 /// What somebody who looks at the table should know. Clones share their lines.
 #[derive(Clone, Default)]
-pub(crate) struct Notices(Arc<Mutex<VecDeque<String>>>);
+pub(crate) struct Notices(Arc<Mutex<VecDeque<(Instant, String)>>>);
 
 /// More than the tallest table shows.
 const KEPT: usize = 16;
+
+/// Long enough to be read by somebody who looks now and then.
+const RECENT: Duration = Duration::from_secs(30);
 
 impl Notices {
     /// Takes over the log of the process, from warnings on. Call once.
@@ -27,25 +32,27 @@ impl Notices {
             .init();
     }
 
-    /// Adds one, unless it says what the last one says.
+    /// Adds one, in place of the last where that says the same.
     pub(crate) fn push(&self, notice: impl Into<String>) {
         let mut lines = self.lines();
         let notice = notice.into();
-        if lines.back() == Some(&notice) {
-            return;
+        if lines.back().is_some_and(|(_, last)| *last == notice) {
+            lines.pop_back();
         }
-        lines.push_back(notice);
+        lines.push_back((Instant::now(), notice));
         if lines.len() > KEPT {
             lines.pop_front();
         }
     }
 
-    /// Those kept, the oldest first.
-    pub(crate) fn all(&self) -> Vec<String> {
-        self.lines().iter().cloned().collect()
+    /// Those of the last half minute, the oldest first.
+    pub(crate) fn recent(&self, now: Instant) -> Vec<String> {
+        let lines = self.lines();
+        let recent = lines.iter().filter(|(at, _)| now.duration_since(*at) <= RECENT);
+        recent.map(|(_, notice)| notice.clone()).collect()
     }
 
-    fn lines(&self) -> MutexGuard<'_, VecDeque<String>> {
+    fn lines(&self) -> MutexGuard<'_, VecDeque<(Instant, String)>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

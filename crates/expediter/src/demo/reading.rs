@@ -53,7 +53,18 @@ pub(crate) struct Replica {
     /// Ratio of KV blocks in use.
     pub(crate) kv_usage: Option<f64>,
     pub(crate) first_token_ms: Option<u64>,
+    pub(crate) report_age_ms: Option<u64>,
 }
+
+impl Replica {
+    /// Whether it has told its running, waiting and KV usage a moment ago.
+    pub(crate) fn is_heard(&self) -> bool {
+        self.report_age_ms.is_some_and(|age| age <= REPORT_AGE_MS_MAX)
+    }
+}
+
+/// Reports come five times a second: one this old is about another time.
+const REPORT_AGE_MS_MAX: u64 = 3_000;
 
 /// What a pool has counted since the gateway started.
 #[derive(Clone, Debug, Default, PartialEq)]

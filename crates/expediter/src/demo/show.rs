@@ -14,7 +14,7 @@ use super::line::Line;
 use super::notices::Notices;
 use super::reading::Reading;
 use super::screen::{Screen, Terminal, plain, write};
-use super::table::{Size, View};
+use super::table::View;
 use super::traffic::Tally;
 
 /// What is shown, and where it comes from.
@@ -28,6 +28,8 @@ pub(crate) struct Show {
     started: Instant,
     reading: Reading,
     history: History,
+    /// Of the last frame; none where there was none.
+    terminal_width: Option<usize>,
 }
 
 /// From one reading to the next.
@@ -35,7 +37,7 @@ const BEAT: Duration = Duration::from_millis(500);
 /// Beats from one table to the next where the old one stays: 5 s.
 const BEATS_A_REPORT: u32 = 10;
 /// For a reading. Without one, the last stays.
-const READING_LIMIT: Duration = Duration::from_millis(400);
+const READING_LIMIT: Duration = Duration::from_secs(2);
 
 impl Show {
     pub(crate) fn new(
@@ -52,6 +54,7 @@ impl Show {
             started: Instant::now(),
             reading: Reading::default(),
             history: History::default(),
+            terminal_width: None,
         }
     }
 
@@ -68,7 +71,11 @@ impl Show {
             }
             self.read().await;
             match &screen {
-                Screen::Live(terminal) => self.draw(terminal.size()).await?,
+                Screen::Live(terminal) => {
+                    let size = terminal.size();
+                    self.terminal_width = Some(size.width);
+                    put(Terminal::frame(&self.view(|view| view.screen(size)), size)).await?;
+                }
                 Screen::Plain if beat == 0 => put(plain(&self.view(|view| view.introduction()))).await?,
                 Screen::Plain if beat % BEATS_A_REPORT == 0 => put(self.report()).await?,
                 Screen::Plain => {}
@@ -77,9 +84,9 @@ impl Show {
         Ok(())
     }
 
-    /// The tables as they are at the last reading.
+    /// The tables as they are at the last reading, without escape codes.
     pub(crate) fn report(&self) -> String {
-        plain(&self.view(|view| view.report()))
+        plain(&self.view(|view| view.report(self.terminal_width)))
     }
 
     /// Asks the gateway.
@@ -103,10 +110,6 @@ impl Show {
         self.notices.push(problem);
     }
 
-    async fn draw(&self, size: Size) -> io::Result<()> {
-        put(Terminal::frame(&self.view(|view| view.screen(size)), size)).await
-    }
-
     fn view(&self, lines: impl FnOnce(View<'_>) -> Vec<Line>) -> Vec<Line> {
         let tally = self.tally.as_ref().map(|tally| tally.borrow().clone());
         lines(View {
@@ -115,7 +118,7 @@ impl Show {
             reading: &self.reading,
             history: &self.history,
             tally: tally.as_ref(),
-            notices: &self.notices.all(),
+            notices: &self.notices.recent(Instant::now()),
         })
     }
 }

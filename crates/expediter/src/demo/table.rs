@@ -33,7 +33,10 @@ impl View<'_> {
     pub(crate) fn screen(&self, size: Size) -> Vec<Line> {
         let mut lines = vec![self.title(), Line::default()];
         lines.extend(self.tables(Shape::of_terminal(size.width)));
-        let foot = self.foot();
+        let mut foot = self.foot();
+        if let Some(last) = foot.last_mut() {
+            last.push(Style::Dim, "  Ctrl-C stops.");
+        }
         let fixed = lines.len() + 1 + foot.len();
         let mut hints = Vec::new();
         for hint in self.hints(size.width) {
@@ -59,11 +62,11 @@ impl View<'_> {
         [self.title()].into_iter().chain(hints).collect()
     }
 
-    /// The tables alone, for an output that is not redrawn.
-    pub(crate) fn report(&self) -> Vec<Line> {
+    /// The tables alone, for what stays: on a terminal of this width, or in a file.
+    pub(crate) fn report(&self, terminal_width: Option<usize>) -> Vec<Line> {
         let title = Line::of(Style::Bold, format!("After {}", clock(self.uptime)));
         let mut lines = vec![Line::default(), title];
-        lines.extend(self.tables(Shape::Plain));
+        lines.extend(self.tables(terminal_width.map_or(Shape::Plain, Shape::of_terminal)));
         lines.extend(self.foot());
         lines
     }
@@ -93,14 +96,11 @@ impl View<'_> {
             None => line.push(Style::Dim, "No traffic but yours."),
             Some(tally) => {
                 let Tally { sent, answered, left, failed, .. } = tally;
-                line.push(
-                    Style::Dim,
-                    format!("Clients sent {sent}, got {answered} whole, left {left} early, "),
-                );
-                line.push(if *failed > 0 { Style::Bad } else { Style::Dim }, format!("saw {failed} fail."));
+                let text = format!("Clients sent {sent} requests: {answered} answered, {left} left early, ");
+                line.push(Style::Dim, text);
+                line.push(if *failed > 0 { Style::Bad } else { Style::Dim }, format!("{failed} failed."));
             }
         }
-        line.push(Style::Dim, "  Ctrl-C stops.");
         let last_failure = self.tally.and_then(|tally| tally.last_failure.as_deref());
         let failure = last_failure.map(|failure| Line::of(Style::Bad, format!("Last failure: {failure}")));
         failure.into_iter().chain([line]).collect()
@@ -264,11 +264,13 @@ fn replica_cells(replica: &Replica, shape: Shape) -> Vec<Cell> {
     if let Some(cause) = replica.cause.as_deref().filter(|_| shape.shows_cause()) {
         state = format!("{state}: {cause}");
     }
-    let kv = replica.kv_usage.map_or_else(
+    let heard = replica.is_heard();
+    let kv_usage = replica.kv_usage.filter(|_| heard);
+    let kv = kv_usage.map_or_else(
         || format!("{:>5}", "-"),
         |usage| format!("{:>5} {}", percent(usage), bar(usage, shape.bar())),
     );
-    let kv_style = match replica.kv_usage {
+    let kv_style = match kv_usage {
         Some(usage) if usage >= 0.9 => Style::Bad,
         Some(usage) if usage >= 0.7 => Style::Warn,
         _ => Style::Plain,
@@ -278,8 +280,8 @@ fn replica_cells(replica: &Replica, shape: Shape) -> Vec<Cell> {
         (Style::Plain, replica.id.clone().unwrap_or_else(dash)),
         (Style::Dim, format!(":{port}")),
         (style, state),
-        (Style::Plain, number(replica.running)),
-        (Style::Plain, number(replica.waiting)),
+        (Style::Plain, number(replica.running.filter(|_| heard))),
+        (Style::Plain, number(replica.waiting.filter(|_| heard))),
         (kv_style, kv),
         (Style::Plain, replica.first_token_ms.map_or_else(dash, |ms| time(Duration::from_millis(ms)))),
         (Style::Plain, replica.dispatched.to_string()),

@@ -81,7 +81,7 @@ async fn converse(gateway: SocketAddr, ask: Ask) -> Result<Ended> {
             last.extend_from_slice(&piece);
             last.drain(..last.len().saturating_sub(TAIL));
         }
-        ensure!(last.ends_with(DONE), "a stream ended with {:?}", String::from_utf8_lossy(&last));
+        ensure!(last.ends_with(DONE), "{}", why_it_ended(&last));
     } else {
         let body: Value = serde_json::from_str(&answer.text().await?)?;
         let reason = &body["choices"][0]["finish_reason"];
@@ -90,6 +90,34 @@ async fn converse(gateway: SocketAddr, ask: Ask) -> Result<Ended> {
     Ok(Ended::Answered)
 }
 
+/// What the end of a stream tells that did not end well.
+fn why_it_ended(tail: &[u8]) -> String {
+    let tail = String::from_utf8_lossy(tail);
+    let last_event = tail.rsplit("data: ").next().unwrap_or_default();
+    http::error_message(last_event).unwrap_or_else(|| "A stream ended without `[DONE]`.".to_owned())
+}
+
 const DONE: &[u8] = b"data: [DONE]\n\n";
-/// Bytes of a stream's end that tell how it ended: the end of an error event tells more than `[DONE]`.
-const TAIL: usize = 200;
+/// Bytes of a stream's end that tell how it ended: an error event is longer than `[DONE]`.
+const TAIL: usize = 1_024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stream_tells_why_it_ended() {
+        let no_done = "A stream ended without `[DONE]`.";
+        let cases = [
+            ("", no_done),
+            ("data: {\"choices\":[]}\n\n", no_done),
+            (
+                "data: {\"choices\":[]}\n\ndata: {\"error\":{\"message\":\"It broke off.\"}}\n\n",
+                "It broke off.",
+            ),
+        ];
+        for (tail, expected) in cases {
+            assert_eq!(why_it_ended(tail.as_bytes()), expected, "{tail}");
+        }
+    }
+}

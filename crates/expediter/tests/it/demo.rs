@@ -98,7 +98,7 @@ fn the_traffic_is_served_and_the_table_shows_it() {
     let replicas = last_table(&lines, &["pool", "id", "state", "failed"]);
     assert_eq!(replicas.len(), 8, "{lines:#?}");
     assert!(replicas.iter().all(|row| row[2] == "ready" && row[3] == "0"), "{lines:#?}");
-    assert!(lines.iter().any(|line| line.contains("saw 0 fail")), "{lines:#?}");
+    assert!(lines.iter().any(|line| line.contains("early, 0 failed")), "{lines:#?}");
 }
 
 #[test]

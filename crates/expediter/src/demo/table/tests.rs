@@ -17,6 +17,7 @@ fn replica(id: u32, pool: &str) -> Replica {
         waiting: Some(0),
         kv_usage: Some(0.375),
         first_token_ms: Some(61),
+        report_age_ms: Some(150),
     }
 }
 
@@ -25,6 +26,7 @@ fn reading() -> Reading {
     let pools = ["m-8b", "m-8b", "m-8b", "m-8b", "m-32b", "m-32b", "m-70b", "m-70b"];
     let mut replicas: Vec<Replica> = (1..).zip(pools).map(|(id, pool)| replica(id, pool)).collect();
     let aside = &mut replicas[3];
+    aside.report_age_ms = Some(9_000);
     (aside.state, aside.cause, aside.failed) = ("set_aside".to_owned(), Some("unreachable".to_owned()), 7);
     let silent = Replica { url: replicas[7].url.clone(), state: "joining".to_owned(), ..Replica::default() };
     replicas[7] = silent;
@@ -78,7 +80,7 @@ fn a_small_terminal_holds_it_all() {
         assert!(lines.iter().any(|line| line.contains(hint)), "{hint}: {lines:#?}");
     }
     assert!(
-        lines[23].starts_with("Clients sent 250, got 230 whole, left 9 early, saw 2 fail."),
+        lines[23].starts_with("Clients sent 250 requests: 230 answered, 9 left early, 2 failed."),
         "{lines:#?}"
     );
 }
@@ -109,10 +111,19 @@ fn the_last_notices_show_where_there_is_room() {
 
 #[test]
 fn a_report_has_no_pictures_and_names_the_cause() {
-    let text: Vec<String> = with_view(&[], |view| view.report().iter().map(Line::plain).collect());
+    let text: Vec<String> = with_view(&[], |view| view.report(None).iter().map(Line::plain).collect());
     assert!(text.iter().all(|line| line.is_ascii()), "{text:#?}");
     assert!(text.iter().any(|line| line.contains("set aside: unreachable")), "{text:#?}");
     assert!(text.iter().any(|line| line.contains(":41208  joining")), "{text:#?}");
+    let aside = text.iter().find(|line| line.contains("replica-4")).unwrap();
+    let dashes = aside.split_whitespace().filter(|cell| *cell == "-").count();
+    assert_eq!(dashes, 3, "running, waiting and KV were told long ago: {aside}");
+}
+
+#[test]
+fn a_report_fits_the_terminal_that_it_stays_on() {
+    let lines: Vec<String> = with_view(&[], |view| view.report(Some(80)).iter().map(Line::plain).collect());
+    assert!(lines.iter().all(|line| line.chars().count() <= 80), "{lines:#?}");
 }
 
 #[test]
