@@ -9,14 +9,25 @@ use crate::install;
 use crate::stage::Stages;
 use crate::static_checks::{BUILD, cargo};
 
-/// Builds the program as users do, installs engine and clients where missing, and runs the tests.
+/// Builds the program as users do.
+///
+/// # Errors
+/// Where it does not build.
+pub(crate) fn build(stages: &mut Stages) -> Result<()> {
+    stages.run(
+        "build for release",
+        BUILD,
+        &mut cargo(&["build", "--release", "--locked", "--package", "expediter"]),
+    )
+}
+
+/// Builds the program, installs engine and clients where missing, and runs the tests.
 /// `arguments` go to pytest.
 ///
 /// # Errors
 /// Where something cannot be installed, or a test failed.
 pub(crate) fn test(stages: &mut Stages, arguments: &[String]) -> Result<()> {
-    let build = &["build", "--release", "--locked", "--package", "expediter"];
-    stages.run("build for release", BUILD, &mut cargo(build))?;
+    build(stages)?;
     install::clients(stages)?;
     install::engine(stages)?;
     let cache = install::cache()?;

@@ -1,5 +1,7 @@
 //! The tests of the workspace, and all there is together.
 
+use std::time::Duration;
+
 use anyhow::Result;
 
 use crate::stage::Stages;
@@ -11,8 +13,15 @@ use crate::{engine, install, static_checks};
 /// # Errors
 /// The first part that failed, after all have run.
 pub(crate) fn all(stages: &mut Stages) -> Result<()> {
-    let results = [static_checks::all(stages), workspace(stages), engine::test(stages, &[])];
+    let results = [static_checks::all(stages), workspace(stages), demo(stages), engine::test(stages, &[])];
     results.into_iter().collect()
+}
+
+/// The first thing a newcomer runs: it must start, show something and stop by itself.
+fn demo(stages: &mut Stages) -> Result<()> {
+    engine::build(stages)?;
+    let demo = &["run", "--release", "--locked", "--", "demo", "--duration", "5"];
+    stages.run("demo", Duration::from_secs(60), &mut cargo(demo))
 }
 
 /// All tests of the workspace's crates, and the examples in their docs.
