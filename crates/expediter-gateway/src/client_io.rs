@@ -137,8 +137,8 @@ impl<T: AsyncRead + AsyncWrite + Unpin> ClientIo<T> {
 /// The first bytes of an HTTP/2 connection that no HTTP/1 request can begin with. Source: RFC 9113 §3.4.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n";
 
-/// How much is read ahead of the HTTP library to see a client leave. A client that has sent more while its
-/// request runs is seen when it is next written to.
+/// How much is read ahead of the HTTP library to see a client leave. Behind more than that its leaving could not
+/// be seen: one that sends so much while its request runs is taken for gone.
 const AHEAD_BYTES_MAX: usize = 64 * 1024;
 
 /// How long bytes of an unwanted body are read after an early answer. Long enough for what is on its way.
@@ -167,7 +167,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Inside<T> {
                 self.ended = true;
             }
         }
-        if self.ended { Poll::Ready(()) } else { Poll::Pending }
+        Poll::Ready(())
     }
 
     fn bytes_came(&mut self) {

@@ -12,3 +12,4 @@ mod request_id;
 mod settlement;
 
 pub(crate) use handler::{Exchange, handle};
+pub(crate) use settlement::{Outcome, Stage};

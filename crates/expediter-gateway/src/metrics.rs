@@ -12,6 +12,9 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
+use crate::exchange::{Outcome, Stage};
+use crate::problem::Problem;
+
 /// Where requests for a model that nobody serves are counted.
 pub(crate) const UNKNOWN_POOL: &str = "unknown";
 
@@ -196,6 +199,30 @@ impl Metrics {
         text
     }
 
+    /// Forgets the series of a pool that is gone. A request of it that ends later may bring back one or two.
+    pub(crate) fn forget_pool(&self, pool: &Label) {
+        let labels = PoolLabels { pool: pool.clone() };
+        self.retries.remove(&labels);
+        self.in_flight.remove(&labels);
+        self.waiting.remove(&labels);
+        self.input_tokens.remove(&labels);
+        self.output_tokens.remove(&labels);
+        self.cached_tokens.remove(&labels);
+        self.first_token.remove(&labels);
+        self.request_time.remove(&labels);
+        for outcome in Outcome::ALL.map(Outcome::as_str) {
+            for status_class in STATUS_CLASSES {
+                self.requests.remove(&RequestLabels { pool: pool.clone(), outcome, status_class });
+            }
+        }
+        for code in Problem::POOL_CODES {
+            self.refusals.remove(&CodeLabels { pool: pool.clone(), code });
+        }
+        for stage in Stage::ALL.map(Stage::as_str) {
+            self.cancelled.remove(&StageLabels { pool: pool.clone(), stage });
+        }
+    }
+
     /// Forgets the series of a replica that is gone.
     pub(crate) fn forget_replica(
         &self,
@@ -254,14 +281,13 @@ const FIRST_TOKEN_BUCKETS: [f64; 14] =
 const REQUEST_BUCKETS: [f64; 13] =
     [0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 600.0];
 
-/// The class of an HTTP status, as a label.
+/// The classes of HTTP statuses, as labels.
+const STATUS_CLASSES: [&str; 6] = ["1xx", "2xx", "3xx", "4xx", "5xx", "other"];
+
+/// The class of an HTTP status.
 pub(crate) const fn status_class(status: u16) -> &'static str {
     match status {
-        100..=199 => "1xx",
-        200..=299 => "2xx",
-        300..=399 => "3xx",
-        400..=499 => "4xx",
-        500..=599 => "5xx",
-        _ => "other",
+        100..=599 => STATUS_CLASSES[status as usize / 100 - 1],
+        _ => STATUS_CLASSES[5],
     }
 }

@@ -22,6 +22,18 @@ pub(crate) struct Problem {
 }
 
 impl Problem {
+    /// The codes of requests that reached a pool.
+    pub(crate) const POOL_CODES: [&str; 8] = [
+        "no_ready_replica",
+        "model_not_found",
+        "waiting_full",
+        "retry_budget",
+        "attempts_spent",
+        "poison",
+        "overloaded",
+        "first_output_timeout",
+    ];
+
     /// The request itself is wrong.
     pub(crate) fn invalid(
         code: &'static str,

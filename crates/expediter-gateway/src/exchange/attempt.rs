@@ -31,6 +31,8 @@ pub(super) struct Outgoing {
     pub(super) body: Pieces,
     /// Whether the client did not ask for the usage chunk, so that it is not sent on.
     pub(super) hides_usage: bool,
+    /// Choices that a complete answer ends.
+    pub(super) choices: u64,
 }
 
 /// What a replica gave that goes to the client.
@@ -94,8 +96,8 @@ async fn try_replica(
 
     let (connection, head) = send(exchange, replica, &request, limits.connect).await?;
     if (200..300).contains(&head.status) && is_event_stream(&head.headers) {
-        let feed =
-            Feed::new(usize::try_from(limits.event_bytes_max).unwrap_or(usize::MAX), outgoing.hides_usage);
+        let event_bytes_max = usize::try_from(limits.event_bytes_max).unwrap_or(usize::MAX);
+        let feed = Feed::new(event_bytes_max, outgoing.hides_usage, outgoing.choices);
         return first_event(connection, head, feed).await;
     }
     let answer_bytes_max = usize::try_from(limits.answer_bytes_max).unwrap_or(usize::MAX);
@@ -112,8 +114,9 @@ async fn send(
     connect_limit: Duration,
 ) -> Result<(Connection, AnswerHead), Failed> {
     if let Some(mut kept) = exchange.take_idle(replica) {
+        let sent = exchange.fleet.clock.now();
         match send_over(&mut kept, request).await {
-            Err(ReadError::ClosedUnanswered) => {}
+            Err(ReadError::ClosedUnanswered) if exchange.fleet.clock.now().since(sent) < IDLE_RACE => {}
             Err(error) => return Err(read_failed(&error)),
             Ok(head) => return Ok((kept, head)),
         }
@@ -124,6 +127,10 @@ async fn send(
     let head = send_over(&mut connection, request).await.map_err(|error| read_failed(&error))?;
     Ok((connection, head))
 }
+
+/// A close that crosses with a request is there within a round trip. One that comes later is the end of a replica
+/// that had the request.
+const IDLE_RACE: Duration = Duration::from_millis(250);
 
 async fn send_over(connection: &mut Connection, request: &[Bytes]) -> Result<AnswerHead, ReadError> {
     // A replica may answer, with a refusal say, and close before it has read all of a long body: what it said

@@ -13,6 +13,8 @@ pub(super) struct Feed {
     out: Vec<u8>,
     /// Whether the usage chunk is kept from the client, who did not ask for it.
     hides_usage: bool,
+    /// Choices that must end.
+    choices: u64,
     /// Whether an event with a payload was sent on. From then on nothing can be retried.
     begun: bool,
     /// Whether an `id:` went to the client: stock clients then take even a comment for an event.
@@ -36,11 +38,13 @@ pub(super) enum FeedEnd {
 }
 
 impl Feed {
-    pub(super) fn new(event_bytes_max: usize, hides_usage: bool) -> Self {
+    /// The state before the first byte. `choices` is how many a complete answer ends.
+    pub(super) fn new(event_bytes_max: usize, hides_usage: bool, choices: u64) -> Self {
         Self {
             splitter: EventSplitter::new(event_bytes_max),
             out: Vec::new(),
             hides_usage,
+            choices,
             begun: false,
             id_sent: false,
             finished_choices: 0,
@@ -155,7 +159,7 @@ impl Feed {
 
     /// `[DONE]` alone proves nothing: an engine that goes down writes it too.
     fn take_done(&mut self, event: Event<'_>) {
-        if self.finished_choices == 0 {
+        if self.finished_choices < self.choices {
             self.break_off(Failure::Death, "The replica ended the answer before it was complete.".to_owned());
             return;
         }

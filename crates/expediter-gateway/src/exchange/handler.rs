@@ -107,7 +107,7 @@ async fn answer(
         Ok(Target::Live) => Ok(text(StatusCode::OK, "live\n")),
         Ok(Target::Ready) if exchange.fleet.is_ready() => Ok(text(StatusCode::OK, "ready\n")),
         Ok(Target::Ready) => Ok(text(StatusCode::SERVICE_UNAVAILABLE, "not ready\n")),
-        Err(problem) => Err(Stop::Problem { problem, pool: None, unread: true }),
+        Err(problem) => Err(Stop::Problem { problem: Box::new(problem), pool: None, unread: true }),
     };
     let mut response = match outcome {
         Ok(response) => response,
@@ -116,7 +116,7 @@ async fn answer(
             if unread {
                 client.linger();
             }
-            refuse(&exchange, problem, pool)
+            refuse(&exchange, *problem, pool)
         }
     };
     response.headers_mut().insert(X_REQUEST_ID, shown_id);
@@ -146,7 +146,7 @@ fn route(method: &Method, uri: &Uri) -> Result<Target, Problem> {
         Target::Models | Target::Live | Target::Ready if !reads => {
             Err(Problem::method_not_allowed("GET, HEAD"))
         }
-        target => Ok(target),
+        Target::Completion(_) | Target::Models | Target::Live | Target::Ready => Ok(target),
     }
 }
 
@@ -154,7 +154,7 @@ fn route(method: &Method, uri: &Uri) -> Result<Target, Problem> {
 enum Stop {
     ClientGone,
     Problem {
-        problem: Problem,
+        problem: Box<Problem>,
         pool: Option<Label>,
         /// Whether the client may still be sending its body.
         unread: bool,
@@ -163,7 +163,7 @@ enum Stop {
 
 impl From<Problem> for Stop {
     fn from(problem: Problem) -> Self {
-        Self::Problem { problem, pool: None, unread: false }
+        Self::Problem { problem: Box::new(problem), pool: None, unread: false }
     }
 }
 
@@ -192,7 +192,11 @@ async fn complete(
     let arrived = exchange.fleet.clock.now();
     let (parts, body) = request.into_parts();
     if !is_unencoded(&parts.headers) {
-        return Err(Stop::Problem { problem: Problem::unsupported_encoding(), pool: None, unread: true });
+        return Err(Stop::Problem {
+            problem: Box::new(Problem::unsupported_encoding()),
+            pool: None,
+            unread: true,
+        });
     }
     let limits = exchange.fleet.settings.load().limits;
     let body_limits = BodyLimits {
@@ -202,7 +206,7 @@ async fn complete(
     };
     let body = receive(body, body_limits).await.map_err(|error| match error {
         NoBody::ClientGone => Stop::ClientGone,
-        NoBody::Problem(problem) => Stop::Problem { problem, pool: None, unread: true },
+        NoBody::Problem(problem) => Stop::Problem { problem: Box::new(problem), pool: None, unread: true },
     })?;
     let scan = scan_body(&body, endpoint).await.map_err(|error| {
         Problem::invalid(error.code(), format!("The request cannot be read: {error}."), error.param())
@@ -262,6 +266,7 @@ fn outgoing(
         request_id: request_id.clone(),
         body: splice(body, scan, &edit),
         hides_usage: scan.stream && !scan.asks_usage(),
+        choices: choices(scan),
     }
 }
 
@@ -273,7 +278,6 @@ fn open(
     scan: &RequestScan,
     route: Route,
 ) -> Settlement {
-    let choices = u64::from(scan.n).saturating_mul(u64::from(scan.prompt.prompts)).max(1);
     let cap = match scan.output_cap() {
         Cap::Tokens(tokens) => tokens,
         // vLLM's own default for completions; a chat may fill what is left of the context.
@@ -285,7 +289,7 @@ fn open(
         CoreRequest {
             model: route.model_id,
             prompt_tokens: scan.prompt.tokens(),
-            output_cap: Tokens(cap.saturating_mul(choices)),
+            output_cap: Tokens(cap.saturating_mul(choices(scan))),
             stream: scan.stream,
             wait_limit: None,
         },
@@ -303,6 +307,11 @@ fn open(
         input_tokens: counted_by_client.then_some(scan.prompt.token_ids),
     };
     Settlement::new(Arc::clone(exchange), opening)
+}
+
+/// Choices in a complete answer: so many for each prompt of the batch.
+fn choices(scan: &RequestScan) -> u64 {
+    u64::from(scan.n).saturating_mul(u64::from(scan.prompt.prompts)).max(1)
 }
 
 /// What a chat without a cap is taken to allow: larger than most answers, smaller than any context.
@@ -373,7 +382,11 @@ async fn dispatch(
 }
 
 fn stop(problem: Problem, settlement: &Settlement) -> Stop {
-    Stop::Problem { problem, pool: Some(settlement.opening.pool.label.clone()), unread: false }
+    Stop::Problem {
+        problem: Box::new(problem),
+        pool: Some(settlement.opening.pool.label.clone()),
+        unread: false,
+    }
 }
 
 /// No replica is left to try. A replica's own answer, where there is one, says more than ours would.

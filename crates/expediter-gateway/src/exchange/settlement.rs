@@ -29,6 +29,10 @@ pub(crate) enum Outcome {
 }
 
 impl Outcome {
+    /// All of them.
+    pub(crate) const ALL: [Self; 5] =
+        [Self::Completed, Self::Refused, Self::Failed, Self::Cancelled, Self::UpstreamFailure];
+
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Completed => "completed",
@@ -42,7 +46,7 @@ impl Outcome {
 
 /// Where a request is, for the count of those whose clients left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stage {
+pub(crate) enum Stage {
     /// It waits for a replica.
     Waiting,
     /// It was sent, and nothing came yet.
@@ -52,7 +56,10 @@ pub(super) enum Stage {
 }
 
 impl Stage {
-    const fn as_str(self) -> &'static str {
+    /// All of them.
+    pub(crate) const ALL: [Self; 3] = [Self::Waiting, Self::FirstOutput, Self::Relay];
+
+    pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Waiting => "waiting",
             Self::FirstOutput => "first_output",

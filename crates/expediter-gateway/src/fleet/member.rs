@@ -213,14 +213,19 @@ impl Fleet {
     fn retire_pools_where(&self, may_go: impl Fn(&Arc<Pool>) -> bool) {
         let settings = self.settings.load();
         let seats: Vec<Seat> = self.members().iter().filter_map(|member| member.seat()).collect();
+        let mut retired = Vec::new();
         self.lock().pools.retain(|name, pool| {
             let stays = settings.pools.contains_key(&**name)
                 || seats.iter().any(|seat| Arc::ptr_eq(&seat.pool, pool))
                 || !may_go(pool);
             if !stays {
-                pool.retired.cancel();
+                retired.push(Arc::clone(pool));
             }
             stays
         });
+        for pool in retired {
+            pool.retired.cancel();
+            self.metrics.forget_pool(&pool.label);
+        }
     }
 }
