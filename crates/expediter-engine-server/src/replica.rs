@@ -150,9 +150,13 @@ impl Shared {
 
     /// As `set_fault`, and heals it after `time` unless another has been set.
     pub(crate) async fn set_fault_for(self: &Arc<Self>, fault: Fault, time: Duration) {
-        let generation = self.set_fault(fault).await;
+        let (in_effect, is_in_effect) = oneshot::channel();
         let shared = Arc::clone(self);
+        // Not in the caller's task: a crash ends that, where the caller is a connection to this very replica.
         self.tasks.spawn(async move {
+            let generation = shared.set_fault(fault).await;
+            // Nobody waits any more where the fault has ended the caller.
+            let _ = in_effect.send(());
             tokio::select! {
                 () = shared.stop.cancelled() => return,
                 () = tokio::time::sleep(time) => {}
@@ -161,6 +165,8 @@ impl Shared {
                 shared.set_fault(Fault::Ok).await;
             }
         });
+        // The task says so, or the replica is being stopped.
+        let _ = is_in_effect.await;
     }
 
     fn fault_state(&self) -> MutexGuard<'_, FaultState> {

@@ -217,6 +217,11 @@ async fn an_order_over_http_lasts_as_long_as_it_says() {
     until("healed", || replica.fault() == Fault::Ok).await;
     until("it listens", || std::net::TcpStream::connect(address).is_ok()).await;
     answers_in_full(address).await;
+    // A crash cuts the connection that asked for it, too.
+    let _ = send(address, "POST", "/fault", r#"{"fault":"crash","for_ms":50}"#).await;
+    until("healed of the crash", || replica.fault() == Fault::Ok).await;
+    until("it listens again", || std::net::TcpStream::connect(address).is_ok()).await;
+    answers_in_full(address).await;
     for (bad, message) in [
         (r#"{"fault":"explode"}"#, "unknown variant `explode`"),
         (r#"{"fault":"status","status":200}"#, "`status` must be 400 to 599"),
