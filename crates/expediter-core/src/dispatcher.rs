@@ -301,9 +301,15 @@ impl Dispatcher {
         self.fleet.binary_search_by_key(&replica, |known| known.id).ok()
     }
 
+    /// What a request usually means is the mean of those in flight: a burst of short ones must not make a long
+    /// one seem a hundred requests. Where nothing is in flight it is what the last ones were.
     fn pool_view(&self) -> PoolView {
+        let (requests, tokens) = self.fleet.iter().fold((0, 0), |(requests, tokens), replica| {
+            (requests + replica.ledger.requests(), tokens + replica.ledger.tokens().0)
+        });
+        let typical_charge = if requests == 0 { self.usual.charge.get() } else { tokens / requests };
         PoolView {
-            typical_charge: self.usual.charge.get().max(1) as f64,
+            typical_charge: typical_charge.max(1) as f64,
             typical_ttft: self.usual.ttft.get() as f64 / 1e9,
             stale_after: self.settings.stale_after,
             ramp: self.settings.ramp,

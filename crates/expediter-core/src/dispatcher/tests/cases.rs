@@ -25,7 +25,7 @@ fn p01_a_burst_is_spread_evenly_because_load_counts_from_the_dispatch() {
     let mut rng = Prng::new(3);
     // 5 kB and 500 kB of text.
     let mut mixed = |_| if rng.below(2) == 0 { prompt(1_250) } else { prompt(125_000) };
-    let bursts: [(&str, Vec<Request>); 6] = [
+    let bursts: [(&str, Vec<Request>); 8] = [
         ("30 alike", vec![request(); 30]),
         ("300 alike", vec![request(); 300]),
         ("30 different", (0..30).map(|index| prompt(50 + index)).collect()),
@@ -35,6 +35,15 @@ fn p01_a_burst_is_spread_evenly_because_load_counts_from_the_dispatch() {
             (0..30).map(|index| prompt(if index % 2 == 0 { 1_250 } else { 125_000 })).collect(),
         ),
         ("300 short and long, as drawn", (0..300).map(&mut mixed).collect()),
+        // Long bodies take longer to arrive: a burst is sorted by the time it reaches the dispatcher.
+        (
+            "150 short, then 150 long",
+            (0..300).map(|n| prompt(if n < 150 { 1_250 } else { 125_000 })).collect(),
+        ),
+        (
+            "50 long, 150 short, 100 long",
+            (0..300).map(|n| prompt(if (50..200).contains(&n) { 1_250 } else { 125_000 })).collect(),
+        ),
     ];
     for (name, burst) in bursts {
         for policy in [Policy::LeastTokens, Policy::LeastRequests, Policy::PeakEwma, Policy::RoundRobin] {
