@@ -12,7 +12,7 @@ use clap::Args;
 use expediter_gateway::settings::{Secret, Settings};
 use expediter_gateway::{Gateway, StartError};
 use tokio::sync::{oneshot, watch};
-use tokio::task::JoinSet;
+use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::{sleep, timeout};
 
 use crate::config::{Source, load};
@@ -58,7 +58,7 @@ impl Demo {
         let mut stop_signal = super::StopSignal::new()?;
         let fleet = Fleet::start(self.seed).await?;
         let Some(settings) = self.settings(&fleet)? else { return Ok(ExitCode::FAILURE) };
-        let screen = Screen::open();
+        let mut screen = Screen::open();
         let notices = Notices::default();
         if screen.shares_stderr() {
             notices.take_log();
@@ -83,10 +83,12 @@ impl Demo {
         let doors = Doors { clients, operators, token };
         let mut show = Show::new(doors, notices, (!self.no_traffic).then_some(tally), ready_sender);
         let shown = tokio::select! {
-            shown = show.run(screen) => shown,
+            shown = show.run(&mut screen) => shown,
             () = stop_signal.received() => Ok(()),
             () = ends_after(self.duration) => Ok(()),
         };
+        // A terminal that takes no output keeps whoever waits for it.
+        let _ = timeout(OUTPUT_LIMIT, spawn_blocking(move || drop(screen))).await;
         let stopping = async {
             let _ = timeout(LAST_READING_LIMIT, show.read()).await;
             traffic.shutdown().await;
@@ -98,7 +100,7 @@ impl Demo {
             () = stop_signal.received() => {}
         }
         match shown {
-            Ok(()) => put(show.report()).await?,
+            Ok(()) => timeout(OUTPUT_LIMIT, put(show.report())).await.unwrap_or(Ok(()))?,
             // Whoever reads us has seen enough.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
             Err(error) => return Err(error).context("cannot write the table"),
@@ -152,7 +154,10 @@ const READY_LIMIT: Duration = Duration::from_secs(5);
 const LAST_READING_LIMIT: Duration = Duration::from_millis(300);
 
 /// For all to end in order; what has not then ends with the process.
-const STOP_LIMIT: Duration = Duration::from_millis(1_700);
+const STOP_LIMIT: Duration = Duration::from_millis(1_500);
+
+/// For the last that is written.
+const OUTPUT_LIMIT: Duration = Duration::from_millis(250);
 
 async fn ends_after(seconds: Option<u64>) {
     match seconds {

@@ -109,6 +109,11 @@ const LEAVE: &str = "\x1b[?25h\x1b[?1049l";
 const HOME: &str = "\x1b[H";
 const ERASE_LINE: &str = "\x1b[2K";
 
+/// Cells of a line, where stdout is a terminal, even if it is not ours to draw on.
+pub(crate) fn terminal_width() -> Option<usize> {
+    tcgetwinsize(io::stdout()).ok().map(|size| size.ws_col.into()).filter(|width| *width > 0)
+}
+
 /// The lines as text, each with its end.
 pub(crate) fn plain(lines: &[Line]) -> String {
     lines.iter().map(|line| line.plain() + "\n").collect()

@@ -13,7 +13,7 @@ use super::history::History;
 use super::line::Line;
 use super::notices::Notices;
 use super::reading::Reading;
-use super::screen::{Screen, Terminal, plain, write};
+use super::screen::{Screen, Terminal, plain, terminal_width, write};
 use super::table::View;
 use super::traffic::Tally;
 
@@ -28,8 +28,6 @@ pub(crate) struct Show {
     started: Instant,
     reading: Reading,
     history: History,
-    /// Of the last frame; none where there was none.
-    terminal_width: Option<usize>,
 }
 
 /// From one reading to the next.
@@ -54,13 +52,12 @@ impl Show {
             started: Instant::now(),
             reading: Reading::default(),
             history: History::default(),
-            terminal_width: None,
         }
     }
 
-    /// Goes on until nobody can see it any more, or until it is dropped, which gives the terminal back.
-    pub(crate) async fn run(&mut self, mut screen: Screen) -> io::Result<()> {
-        let mut suspend = matches!(screen, Screen::Live(_)).then(|| signal(SignalKind::from_raw(SIGTSTP)));
+    /// Goes on until nobody can see it any more.
+    pub(crate) async fn run(&mut self, screen: &mut Screen) -> io::Result<()> {
+        let mut suspend = matches!(*screen, Screen::Live(_)).then(|| signal(SignalKind::from_raw(SIGTSTP)));
         let mut suspend = suspend.take().transpose()?;
         let mut beats = interval(BEAT);
         beats.set_missed_tick_behavior(MissedTickBehavior::Skip);
@@ -70,10 +67,9 @@ impl Show {
                 () = received(suspend.as_mut()) => screen.suspend(),
             }
             self.read().await;
-            match &screen {
+            match &*screen {
                 Screen::Live(terminal) => {
                     let size = terminal.size();
-                    self.terminal_width = Some(size.width);
                     put(Terminal::frame(&self.view(|view| view.screen(size)), size)).await?;
                 }
                 Screen::Plain if beat == 0 => put(plain(&self.view(|view| view.introduction()))).await?,
@@ -86,7 +82,7 @@ impl Show {
 
     /// The tables as they are at the last reading, without escape codes.
     pub(crate) fn report(&self) -> String {
-        plain(&self.view(|view| view.report(self.terminal_width)))
+        plain(&self.view(|view| view.report(terminal_width())))
     }
 
     /// Asks the gateway.
