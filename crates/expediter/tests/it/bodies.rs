@@ -1,5 +1,7 @@
 //! Bodies of requests: large ones, announced ones, encoded ones, and all the ways of framing them.
 
+#![allow(clippy::float_cmp, reason = "counts are whole numbers")]
+
 use std::fmt::Write as _;
 use std::io::Write as _;
 

@@ -1,5 +1,7 @@
 //! Connections of clients: HTTP/1.0, keep-alive, pipelining, HTTP/2, and what is left of one after an error.
 
+#![allow(clippy::float_cmp, reason = "counts are whole numbers")]
+
 use std::time::Duration;
 
 use serde_json::json;
@@ -119,14 +121,16 @@ fn pipelined_requests_are_answered_in_order() {
     gateway.wait_idle();
 }
 
-/// Many more pipelined requests than are read ahead.
+/// Many pipelined requests, in less than the 64 kB that are read ahead: one that sends more while its
+/// request runs is taken for gone (`cancellation::a_client_that_floods_behind_its_request_and_leaves_is_seen`).
 #[test]
 fn a_long_pipeline_is_answered_to_its_end() {
     let replica = Replica::start("m-8b");
     let gateway = Gateway::with(&[&replica]).start();
     let mut client = gateway.connect();
-    let n = 400;
-    let one = post_bytes(CHAT, &[("x-pad", &"p".repeat(500))], chat_body(false).as_bytes());
+    let n = 200;
+    let one = post_bytes(CHAT, &[], chat_body(false).as_bytes());
+    assert!(one.len() * n < 60_000, "{} bytes", one.len() * n);
     client.send(one.repeat(n));
     for nth in 0..n {
         assert_eq!(client.read_answer().status, 200, "answer {nth}");

@@ -7,17 +7,22 @@
 #![allow(clippy::unwrap_used, reason = "a test that fails panics")]
 #![allow(clippy::disallowed_methods, reason = "these tests live in real time, with real sockets and threads")]
 
+mod admin;
 mod bodies;
 mod cancellation;
 mod compatibility;
+mod configuration;
 mod connections;
 mod demo;
 mod half_dead;
 mod headers;
+mod health;
 mod keep_alive;
 mod kit;
 mod kit_self;
 mod labels;
+mod reload;
+mod reports;
 mod retries;
 mod routing;
 mod security;

@@ -413,7 +413,7 @@ fn z02_deep_json() {
     assert!(median(&times) < Duration::from_millis(100), "{:?}", median(&times));
     go_on.raise();
     other.finish(&mut streamed);
-    let text: String = (0..40).map(|n| format!("t{n} ")).collect();
+    let text = (0..40).map(|n| format!("t{n} ")).collect::<Vec<_>>().concat();
     assert_eq!(sse::text(&streamed.body), text);
     assert_eq!(streamed.payloads().last().map(String::as_str), Some("[DONE]"));
     assert_eq!(gateway.pid(), pid);

@@ -112,9 +112,9 @@ fn plain_text_and_half_handshakes_on_the_tls_port_are_closed() {
     let mut begun = Client::connect(gateway.address);
     begun.send(b"\x16\x03\x01\x02\x00\x01\x00\x01");
     let mut dribbling = TcpStream::connect(gateway.address).expect("accepted");
-    let began = Instant::now();
+    let start = Instant::now();
     let mut last = Ok(());
-    while last.is_ok() && began.elapsed() < Duration::from_secs(20) {
+    while last.is_ok() && start.elapsed() < Duration::from_secs(20) {
         last = dribbling.write_all(b"\x16");
         std::thread::sleep(Duration::from_millis(100));
     }

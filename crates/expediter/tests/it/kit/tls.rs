@@ -16,7 +16,7 @@ use super::wait::PATIENCE;
 /// A certificate that signs itself, in two PEM files.
 pub struct Certificate {
     pub der: CertificateDer<'static>,
-    pub certificate_file: PathBuf,
+    pub chain_file: PathBuf,
     pub key_file: PathBuf,
 }
 
@@ -27,17 +27,17 @@ impl Certificate {
     /// Makes a new one and writes it to `cert.pem` and `key.pem` of `directory`, over what is there.
     pub fn write(directory: &Path) -> Self {
         let made = rcgen::generate_simple_self_signed([NAME.to_owned()]).expect("a certificate");
-        let (certificate_file, key_file) = (directory.join("cert.pem"), directory.join("key.pem"));
-        std::fs::write(&certificate_file, made.cert.pem()).expect("a file");
+        let (chain_file, key_file) = (directory.join("cert.pem"), directory.join("key.pem"));
+        std::fs::write(&chain_file, made.cert.pem()).expect("a file");
         std::fs::write(&key_file, made.signing_key.serialize_pem()).expect("a file");
-        Self { der: made.cert.der().clone(), certificate_file, key_file }
+        Self { der: made.cert.der().clone(), chain_file, key_file }
     }
 
     /// The lines of a configuration that use it.
     pub fn yaml(&self) -> String {
         format!(
             "tls: {{ certificate_file: {}, key_file: {} }}\n",
-            self.certificate_file.display(),
+            self.chain_file.display(),
             self.key_file.display()
         )
     }

@@ -1,6 +1,7 @@
 //! Waiting for what another process does: conditions with a generous limit, and signals between a
 //! test and its scripts.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -39,6 +40,16 @@ pub fn median(times: &[Duration]) -> Duration {
     let mut times = times.to_vec();
     times.sort_unstable();
     times[times.len() / 2]
+}
+
+/// Raises a flag when it is dropped, be it by a failure: so that threads of a scope that wait for the
+/// flag end with their test.
+pub struct RaiseOnDrop<'a>(pub &'a AtomicBool);
+
+impl Drop for RaiseOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
 }
 
 /// Something that happens once: raised by one side, waited for by the other.
