@@ -73,12 +73,20 @@ pub enum Output {
         /// Where it was sent.
         replica: ReplicaId,
     },
+    /// The time that a drained replica has for its requests is over: end this one, whatever came of it, then
+    /// report [`Failure::Silent`](crate::Failure::Silent).
+    Cut {
+        /// The request.
+        id: RequestId,
+        /// Where it was sent.
+        replica: ReplicaId,
+    },
     /// Send the replica one tiny request of the caller's own and report [`ProbeResult::WarmUp`].
     WarmUp {
         /// The replica.
         replica: ReplicaId,
     },
-    /// The drain is over: nothing is in flight, or its limit has passed and the caller ends what is left.
+    /// The drain is over: nothing is in flight, or its limit has passed and what was left is being cut.
     Drained {
         /// The replica.
         replica: ReplicaId,
@@ -307,7 +315,7 @@ impl Dispatcher {
         let (requests, tokens) = self.fleet.iter().fold((0, 0), |(requests, tokens), replica| {
             (requests + replica.ledger.requests(), tokens + replica.ledger.tokens().0)
         });
-        let typical_charge = if requests == 0 { self.usual.charge.get() } else { tokens / requests };
+        let typical_charge = tokens.checked_div(requests).unwrap_or_else(|| self.usual.charge.get());
         PoolView {
             typical_charge: typical_charge.max(1) as f64,
             typical_ttft: self.usual.ttft.get() as f64 / 1e9,

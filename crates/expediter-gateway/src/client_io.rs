@@ -44,6 +44,8 @@ pub(crate) trait Client: Send + Sync {
     fn poll_gone(&self, cx: &mut Context<'_>) -> Poll<()>;
     /// A request begins: its own limits hold from here.
     fn begin(&self);
+    /// Its body is here: from now on bytes that come belong to a further request, if anybody is there at all.
+    fn body_received(&self);
     /// It ended: the limit of idle connections holds from here.
     fn end(&self);
     /// The request's body will not be read: close unhurriedly.
@@ -65,6 +67,8 @@ struct Inside<T> {
     ahead: VecDeque<u8>,
     /// The HTTP library waits for bytes itself, and sees the client leave.
     library_reads: bool,
+    /// Whether the body of the request in progress is here.
+    body_received: bool,
     /// The client sends no more.
     ended: bool,
     /// Our side is closed.
@@ -87,6 +91,7 @@ impl<T> ClientIo<T> {
             head_deadline: Instant::now() + limits.head,
             ahead: VecDeque::new(),
             library_reads: false,
+            body_received: false,
             ended: false,
             shut: false,
             lingers: false,
@@ -161,7 +166,12 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Inside<T> {
         }
     }
 
+    /// The HTTP/2 library reads all the time, and ends each stream by itself. That for HTTP/1 reads until the
+    /// body is here, and then until a byte of a further request is.
     fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.is_h2 || !self.body_received {
+            return Poll::Pending;
+        }
         while !self.ended && self.ahead.len() < AHEAD_BYTES_MAX {
             if ready!(self.poll_read_ahead(cx)).is_err() {
                 self.ended = true;
@@ -193,7 +203,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Inside<T> {
             self.write_deadline = None;
             return write;
         }
-        if self.requests > 0 && !self.is_h2 && self.poll_gone(cx).is_ready() {
+        if self.requests > 0 && self.poll_gone(cx).is_ready() {
             return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
         }
         let deadline = *self.write_deadline.get_or_insert_with(|| Instant::now() + self.limits.stall);
@@ -223,19 +233,18 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Inside<T> {
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> Client for Mutex<Inside<T>> {
     fn poll_gone(&self, cx: &mut Context<'_>) -> Poll<()> {
         let mut inside = self.lock().unwrap_or_else(PoisonError::into_inner);
-        // The HTTP/2 library reads all the time, and ends each stream by itself. That for HTTP/1 does so until a
-        // byte of a further request is there.
-        if inside.is_h2 || std::mem::take(&mut inside.library_reads) {
-            Poll::Pending
-        } else {
-            inside.poll_gone(cx)
-        }
+        if std::mem::take(&mut inside.library_reads) { Poll::Pending } else { inside.poll_gone(cx) }
     }
 
     fn begin(&self) {
         let mut inside = self.lock().unwrap_or_else(PoisonError::into_inner);
         inside.requests += 1;
         inside.in_head = false;
+        inside.body_received = false;
+    }
+
+    fn body_received(&self) {
+        self.lock().unwrap_or_else(PoisonError::into_inner).body_received = true;
     }
 
     fn end(&self) {

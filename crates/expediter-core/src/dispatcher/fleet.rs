@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use expediter_types::{EngineReport, ModelId, ReplicaId, Time};
 
-use super::{Dispatcher, Output, ProbeFailure, ProbeResult};
+use super::{Dispatcher, Output, ProbeFailure, ProbeResult, Stage};
 use crate::replica::{Drain, Replica, ReplicaState};
 use crate::timers::Timer;
 use crate::trial::Trial;
@@ -159,7 +159,10 @@ impl Dispatcher {
         match timer {
             Timer::Trial(_) => self.try_if_due(index, now),
             Timer::TrialEnd(_) => self.trial_ended(index, false, now),
-            Timer::Drain(_) => self.answer_drain(index),
+            Timer::Drain(_) => {
+                self.cut_requests(replica);
+                self.answer_drain(index);
+            }
             Timer::Silence(_) | Timer::Wait(_) => {}
         }
     }
@@ -174,6 +177,13 @@ impl Dispatcher {
         self.fleet[index].become_ready(ramps, now);
         self.rearm(index);
         self.serve_waiting(now);
+    }
+
+    /// Ends what runs on a replica whose drain has reached its limit.
+    fn cut_requests(&mut self, replica: ReplicaId) {
+        let is_there = |stage: &Stage| matches!(stage, Stage::Attempt(attempt) if attempt.replica == replica);
+        let there = self.requests.iter().filter(|(_, entry)| is_there(&entry.stage)).map(|(id, _)| *id);
+        self.outputs.extend(there.map(|id| Output::Cut { id, replica }));
     }
 
     /// Says that a drain is over, once.

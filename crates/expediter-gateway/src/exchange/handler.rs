@@ -208,6 +208,7 @@ async fn complete(
         NoBody::ClientGone => Stop::ClientGone,
         NoBody::Problem(problem) => Stop::Problem { problem: Box::new(problem), pool: None, unread: true },
     })?;
+    client.body_received();
     let scan = scan_body(&body, endpoint).await.map_err(|error| {
         Problem::invalid(error.code(), format!("The request cannot be read: {error}."), error.param())
     })?;
@@ -334,7 +335,7 @@ async fn dispatch(
                 settlement.ends(Outcome::Refused, problem.status.as_u16(), Some(problem.code));
                 return Err(stop(problem, &settlement));
             }
-            Order::Abandon(_) => continue,
+            Order::Abandon(_) | Order::Cut(_) => continue,
         };
         tracing::debug!(
             request_id = settlement.opening.request_id.to_str().unwrap_or_default(),

@@ -107,7 +107,14 @@ impl Relay {
                 feed.break_off(failure_of_read(&error), format!("The answer broke off: {error}."));
                 Poll::Ready(())
             }
-            Poll::Pending => self.poll_limits(cx),
+            Poll::Pending => {
+                if self.settlement.opening.flight.poll_cut(cx, self.replica.id).is_ready() {
+                    let message = "The replica is drained, and its time for running answers is over.";
+                    feed.break_off(Failure::Silent, message.to_owned());
+                    return Poll::Ready(());
+                }
+                self.poll_limits(cx)
+            }
         }
     }
 

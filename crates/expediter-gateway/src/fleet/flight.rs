@@ -2,7 +2,7 @@
 
 use std::future::poll_fn;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use expediter_core::Failure;
 use expediter_types::{ReplicaId, RequestId, Tokens};
@@ -27,8 +27,8 @@ impl Flight {
     pub(crate) async fn next_order(&self) -> Order {
         loop {
             let order = poll_fn(|cx| self.mailbox.poll_order(cx)).await;
-            // One to give up an attempt has crossed with that attempt's own end.
-            if !matches!(order, Order::Abandon(_)) {
+            // One to end an attempt has crossed with that attempt's own end.
+            if !matches!(order, Order::Abandon(_) | Order::Cut(_)) {
                 return order;
             }
         }
@@ -36,12 +36,19 @@ impl Flight {
 
     /// Ready where the dispatcher wants the attempt at `replica` closed.
     pub(crate) fn poll_abandoned(&self, cx: &mut Context<'_>, replica: ReplicaId) -> Poll<()> {
+        self.poll_order(cx, |order| matches!(order, Order::Abandon(at) | Order::Cut(at) if *at == replica))
+    }
+
+    /// Ready where the dispatcher wants the answer from `replica` ended although it has begun.
+    pub(crate) fn poll_cut(&self, cx: &mut Context<'_>, replica: ReplicaId) -> Poll<()> {
+        self.poll_order(cx, |order| matches!(order, Order::Cut(at) if *at == replica))
+    }
+
+    /// Ready with an order that is `wanted`. Others are about something that has ended by itself meanwhile.
+    fn poll_order(&self, cx: &mut Context<'_>, wanted: impl Fn(&Order) -> bool) -> Poll<()> {
         loop {
-            match self.mailbox.poll_order(cx) {
-                Poll::Ready(Order::Abandon(which)) if which == replica => return Poll::Ready(()),
-                // An order about an attempt that has ended by itself meanwhile.
-                Poll::Ready(_) => {}
-                Poll::Pending => return Poll::Pending,
+            if wanted(&ready!(self.mailbox.poll_order(cx))) {
+                return Poll::Ready(());
             }
         }
     }

@@ -19,6 +19,8 @@ pub(crate) enum Order {
     Expire,
     /// The attempt at this replica is silent: close it, and say that it failed.
     Abandon(ReplicaId),
+    /// The replica's drain has reached its limit: end the attempt, whatever came of it, and say that it failed.
+    Cut(ReplicaId),
 }
 
 /// The orders for one request: filled under the pool's lock, emptied by the request's own task. Few orders

@@ -181,6 +181,7 @@ impl State {
                 Output::Refuse { id, refusal } => self.deliver(id, Order::Refuse(refusal)),
                 Output::Expire { id } => self.deliver(id, Order::Expire),
                 Output::Abandon { id, replica } => self.deliver(id, Order::Abandon(replica)),
+                Output::Cut { id, replica } => self.deliver(id, Order::Cut(replica)),
                 Output::WarmUp { replica } => self.effect(replica, Effect::WarmUp),
                 Output::Drained { replica } => self.effect(replica, Effect::Drained),
             }

@@ -338,6 +338,10 @@ impl Run {
                     let known = &self.requests[id];
                     assert!(known.at == Some(*replica) && !known.output, "seed {seed}: {id} is not silent");
                 }
+                Output::Cut { id, replica } => {
+                    assert_eq!(self.requests[id].at, Some(*replica), "seed {seed}: {id} is not there");
+                    assert_eq!(self.fleet.get(replica), Some(&true), "seed {seed}: {replica} is not drained");
+                }
                 Output::WarmUp { replica } => {
                     assert_eq!(
                         self.fleet.get(replica),

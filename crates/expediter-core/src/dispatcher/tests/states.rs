@@ -228,6 +228,7 @@ fn draining_ends_with_the_last_request_or_at_its_limit() {
     assert_eq!(pool.output(), None);
     assert_eq!(pool.dispatcher.poll_timeout().map(|(_, reason)| reason), Some("drain limit"));
     pool.pass(1);
+    assert_eq!(pool.output(), Some(Output::Cut { id, replica: B }), "its time is over");
     assert_eq!(pool.output(), Some(Output::Drained { replica: B }));
     pool.dispatcher.finish(id, pool.now);
     assert_eq!(pool.output(), None, "told once");
