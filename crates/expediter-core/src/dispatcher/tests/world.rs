@@ -196,7 +196,7 @@ impl World {
                 Output::Refuse { id, .. } => self.end(id, End::Refused),
                 Output::Expire { id } => self.end(id, End::Expired),
                 Output::Abandon { id, .. } | Output::Cut { id, .. } => {
-                    self.dispatcher.fail(id, Failure::Silent, now)
+                    self.dispatcher.fail(id, Failure::Silent, now);
                 }
                 Output::WarmUp { replica } => {
                     self.trials.push((now, replica));
