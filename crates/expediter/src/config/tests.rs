@@ -267,7 +267,7 @@ fn mistakes_of_meaning_are_found_beside_those_of_form_and_have_their_place() {
             &[
                 "f:3:13: probe.stale_ms: every report would be stale (400 ms) before the next comes (500 ms); set \
                  `stale_ms` to several times `report_ms`",
-                "f:4:1: breaker.trial_ms_max: the longest time (30000 ms) is below the first (60000 ms); set \
+                "f:4:1: breaker.trial_ms_max: the longest time (5000 ms) is below the first (60000 ms); set \
                  `trial_ms_max` to at least `trial_ms`",
             ],
         ),
