@@ -3,6 +3,7 @@
 
 #![allow(clippy::float_cmp, reason = "counts are whole numbers")]
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -87,7 +88,9 @@ fn p01_three_hundred() {
     assert_each(&burst("least_tokens", &bodies), 100, 10, "300 alike");
 }
 
-/// Half of the prompts have 5 kB, half 500 kB, in two orders.
+/// Half of the prompts have 5 kB, half 500 kB, in two orders. Each is sent when the one before it has
+/// arrived: of a burst the short ones would come first, since a long one takes the client a while to
+/// send, and the order would be another one at each run.
 #[test]
 fn p01_mixed_sizes() {
     let orders: [fn(usize) -> bool; 2] = [|nth| nth.is_multiple_of(2), |nth| nth * 7 % 10 < 5];
@@ -95,11 +98,41 @@ fn p01_mixed_sizes() {
         [("least_tokens", orders[0]), ("least_tokens", orders[1]), ("least_requests", orders[1])]
     {
         for (n, share, tolerance) in [(30, 10, 2), (300, 100, 10)] {
-            let bodies: Vec<String> =
-                (0..n).map(|nth| prompt_body(nth, if is_long(nth) { 500_000 } else { 5_000 })).collect();
-            assert_each(&burst(policy, &bodies), share, tolerance, &format!("{n} mixed, {policy}"));
+            let body = |nth| prompt_body(nth, if is_long(nth) { 500_000 } else { 5_000 });
+            let counts = one_by_one(policy, n, body);
+            assert_each(&counts, share, tolerance, &format!("{n} mixed, {policy}"));
         }
     }
+}
+
+/// As [`burst`], in this order exactly.
+fn one_by_one(policy: &str, n: usize, body: impl Fn(usize) -> String) -> Vec<usize> {
+    let replicas = [Replica::start("m-8b"), Replica::start("m-8b"), Replica::start("m-8b")];
+    let (go, arrived) = (Signal::new(), Arc::new(AtomicUsize::new(0)));
+    for replica in &replicas {
+        let (held, arrived) = (held(&go), Arc::clone(&arrived));
+        replica.on_post(script(move |conn, request| {
+            arrived.fetch_add(1, Ordering::SeqCst);
+            held(conn, request)
+        }));
+    }
+    let gateway =
+        Gateway::with(&[&replicas[0], &replicas[1], &replicas[2]]).set("pools.m-8b.policy", policy).start();
+    let mut clients: Vec<Client> = (0..n).map(|_| gateway.connect()).collect();
+    for (nth, client) in clients.iter_mut().enumerate() {
+        client.post(CHAT, body(nth));
+        let deadline = Instant::now() + PATIENCE;
+        while arrived.load(Ordering::SeqCst) <= nth {
+            assert!(Instant::now() < deadline, "request {nth} does not arrive");
+            thread::sleep(Duration::from_micros(200));
+        }
+    }
+    go.raise();
+    for client in &mut clients {
+        assert_eq!(client.read_answer().status, 200);
+    }
+    gateway.wait_idle();
+    counts(&replicas)
 }
 
 /// Half of the prompts are a hundred times as long: the default policy spreads the work evenly too.
@@ -206,7 +239,7 @@ fn p02_fast_failure_is_no_room() {
             thread::sleep(at(closed).saturating_duration_since(Instant::now()));
             a.close_port();
             // Connections that are kept die with it.
-            a.before_body(Some(std::sync::Arc::new(|_, _| Ok(Some(Then::Reset)))));
+            a.before_body(Some(Arc::new(|_, _| Ok(Some(Then::Reset)))));
             thread::sleep(at(healed).saturating_duration_since(Instant::now()));
             a.before_body(None);
             a.on_post(after(Duration::from_millis(200)));
