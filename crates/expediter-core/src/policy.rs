@@ -95,11 +95,11 @@ pub(crate) struct PoolView {
 /// The load of a replica towards a request of `charge` tokens, in the unit of the policy, enlarged while the
 /// replica is on its ramp.
 ///
-/// `least_tokens` goes down the slope of Σ tokens² + ¼ Σ requests² over the replicas, both in units of a usual
-/// request. Tokens alone would let a replica with one long prompt wait for scores of short ones to land
-/// elsewhere, and the number of requests is what slots and step times follow. So a request that is longer than
-/// usual goes where the fewest tokens are, a short one also looks at how many requests there are, and where all
-/// are alike both are the same.
+/// `least_tokens` adds the tokens at a replica and, since batch slots and step times follow the number of
+/// requests, a typical request's tokens for each request there. Both are then as heavy in all: a replica with
+/// twice its share of the tokens is passed over for one with less than twice its share of the requests. For a
+/// request that is longer than typical the tokens weigh more, by as much as it is longer. In bursts of 300, half
+/// of 5 kB and half of 500 kB in any order, three replicas get 100 ± 10 requests each.
 pub(crate) fn load(policy: Policy, replica: &Replica, charge: Tokens, pool: &PoolView, now: Time) -> f64 {
     let own = replica.ledger.requests() as f64;
     let foreign = replica.reported.foreign(pool.stale_after, now);
@@ -108,18 +108,12 @@ pub(crate) fn load(policy: Policy, replica: &Replica, charge: Tokens, pool: &Poo
         Policy::PeakEwma => replica.ttft.peak(now).unwrap_or(pool.typical_ttft) * (own + foreign + 1.0),
         Policy::LeastTokens => {
             let tokens = replica.ledger.tokens().0 as f64 + foreign * pool.typical_charge;
-            let weight = charge.0 as f64 / pool.typical_charge;
-            tokens * weight + (own + foreign) * pool.typical_charge * REQUEST_SHARE
+            let weight = (charge.0 as f64 / pool.typical_charge).max(1.0);
+            tokens * weight + (own + foreign) * pool.typical_charge
         }
     };
     load / replica.weight(pool.ramp, now)
 }
-
-/// What a request counts for beyond its tokens, in usual requests. In bursts of 300 requests, half of 5 kB and
-/// half of 500 kB in any drawn order, three replicas then get 100 ± 1 requests each and within one long prompt
-/// the same tokens; without it up to 27 requests too many or too few. More than a quarter would send short
-/// prompts behind long ones too readily.
-const REQUEST_SHARE: f64 = 0.25;
 
 /// The state that a policy keeps between decisions.
 #[derive(Debug, Default)]

@@ -225,7 +225,7 @@ impl PushBack {
 
 /// A full engine of vLLM says no `Retry-After`; a slot comes free with each answer that ends, so soon.
 const PUSH_BACK_MIN: Duration = Duration::from_millis(250);
-const PUSH_BACK_MAX: Duration = Duration::from_secs(5);
+const PUSH_BACK_MAX: Duration = Duration::from_secs(2);
 
 /// No replica may take itself out for longer than this by a header.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(60);
