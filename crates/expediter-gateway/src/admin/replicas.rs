@@ -18,8 +18,7 @@ pub(super) struct List {
 /// A replica as the admin API shows it.
 #[derive(Serialize)]
 pub(super) struct Shown {
-    /// None while its pool is not known.
-    id: Option<String>,
+    id: String,
     url: String,
     source: &'static str,
     pool: Option<String>,
@@ -133,8 +132,11 @@ pub(super) fn undrain(fleet: &Fleet, id: &str) -> Result<(), Problem> {
 }
 
 fn find(fleet: &Fleet, id: &str) -> Result<Arc<Member>, Problem> {
-    let is_it = |member: &Arc<Member>| member.seat().is_some_and(|seat| seat.replica.id.to_string() == id);
-    fleet.members().into_iter().find(is_it).ok_or_else(Problem::replica_not_found)
+    fleet.members().into_iter().find(|member| id_of(member) == id).ok_or_else(Problem::replica_not_found)
+}
+
+fn id_of(member: &Member) -> String {
+    format!("replica-{}", member.id)
 }
 
 fn show(member: &Member) -> Shown {
@@ -149,7 +151,7 @@ fn show(member: &Member) -> Shown {
     let report = view.as_ref().and_then(|view| view.report).unwrap_or_default();
     let ms = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
     Shown {
-        id: seat.as_ref().map(|seat| seat.replica.id.to_string()),
+        id: id_of(member),
         url: member.url.to_string(),
         source,
         pool: seat.as_ref().map(|seat| seat.pool.name.to_string()),

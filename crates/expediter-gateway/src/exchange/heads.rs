@@ -30,14 +30,15 @@ pub(super) fn request_head(
     head.put_slice(b"\r\naccept-encoding: identity\r\nx-request-id: ");
     head.put_slice(request_id.as_bytes());
     head.put_slice(b"\r\n");
-    if let Some(key) = &replica.engine_key {
+    let key = replica.engine_key();
+    if let Some(key) = &key {
         head.put_slice(b"authorization: Bearer ");
         head.put_slice(key.reveal().as_bytes());
         head.put_slice(b"\r\n");
     }
     let nominated = Nominated::of(client);
     for (name, value) in client {
-        let replaced = *name == header::AUTHORIZATION && replica.engine_key.is_some();
+        let replaced = *name == header::AUTHORIZATION && key.is_some();
         if !(replaced || is_hop_by_hop(name) || is_remade(name) || nominated.names(name)) {
             head.put_slice(name.as_str().as_bytes());
             head.put_slice(b": ");

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::pool::Effect;
 use super::{Fleet, Pool, warm_up};
 
-/// Runs until the fleet stops.
+/// Runs until the fleet stops, or the pool is forgotten and its last request has ended.
 pub(super) async fn drive(fleet: Arc<Fleet>, pool: Arc<Pool>) {
     let mut tick = tokio::time::interval(TICK);
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -14,8 +14,10 @@ pub(super) async fn drive(fleet: Arc<Fleet>, pool: Arc<Pool>) {
     loop {
         tokio::select! {
             () = fleet.stop.cancelled() => return,
-            () = pool.retired.cancelled() => return,
             _ = tick.tick() => {}
+        }
+        if pool.retired.is_cancelled() && pool.is_idle() {
+            return;
         }
         let now = fleet.clock.now();
         let stood_still = now.since(std::mem::replace(&mut last, now)) > STANDSTILL;

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use expediter_core::{ProbeFailure, ProbeResult};
 use expediter_types::ModelId;
@@ -15,6 +16,8 @@ use crate::upstream::Target;
 
 /// One address that the fleet is told of. It becomes a replica once its pool is known.
 pub(crate) struct Member {
+    /// What the admin API calls it, from the first to the last.
+    pub(crate) id: u32,
     pub(crate) url: ReplicaUrl,
     pub(crate) source: Source,
     /// The pool it is configured for; without one its pool is that of the base model it lists.
@@ -44,11 +47,11 @@ pub(crate) enum Source {
 impl Member {
     /// Its place in a pool, once it is known.
     pub(crate) fn seat(&self) -> Option<Seat> {
-        self.seat.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.lock().clone()
     }
 
-    fn set_seat(&self, seat: Option<Seat>) -> Option<Seat> {
-        std::mem::replace(&mut *self.seat.lock().unwrap_or_else(PoisonError::into_inner), seat)
+    fn lock(&self) -> MutexGuard<'_, Option<Seat>> {
+        self.seat.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -61,6 +64,9 @@ impl Fleet {
             wanted.extend(pool.replicas.iter().map(|url| (url, Some(name.as_str()))));
         }
         self.settings.store(Arc::clone(settings));
+        self.retire_pools_where(|pool| {
+            settings.pools.get(&*pool.name).is_some_and(|wanted| *wanted.model != *pool.model)
+        });
         for (name, pool) in &settings.pools {
             self.pool(name, &pool.model);
         }
@@ -75,14 +81,16 @@ impl Fleet {
                 // The configuration has the last word about an address that both name.
                 (Source::Admin, wanted) => wanted.is_none(),
             };
-            if !stays {
+            if stays {
+                self.follow(&member, settings);
+            } else {
                 self.remove_member(&member);
             }
         }
         for (url, pool) in wanted {
             self.add_member(url.clone(), pool.map(str::to_owned), Source::Configured, None);
         }
-        self.retire_pools();
+        self.retire_empty_pools();
         self.rebuild_routes();
     }
 
@@ -95,6 +103,7 @@ impl Fleet {
         pinned: Option<Arc<[SocketAddr]>>,
     ) -> Arc<Member> {
         let member = Arc::new(Member {
+            id: self.next_member.fetch_add(1, Ordering::Relaxed),
             url: url.clone(),
             source,
             configured_pool,
@@ -109,13 +118,7 @@ impl Fleet {
             }
             inside.members.insert(url, Arc::clone(&member));
         }
-        let settings = self.settings.load();
-        if let Some((name, pool)) =
-            member.configured_pool.as_ref().and_then(|name| settings.pools.get_key_value(name.as_str()))
-        {
-            let pool = self.pool(name, &pool.model);
-            self.seat(&member, &pool);
-        }
+        self.follow(&member, &self.settings.load());
         self.tasks.spawn(prober::watch_health(Arc::clone(self), Arc::clone(&member)));
         self.tasks.spawn(prober::read_reports(Arc::clone(self), Arc::clone(&member)));
         member
@@ -126,7 +129,26 @@ impl Fleet {
         self.lock().members.remove(&member.url);
         member.left.cancel();
         self.unseat(member);
+        self.retire_empty_pools();
         self.rebuild_routes();
+    }
+
+    /// Brings a member of a configured pool to its place there, and gives it the pool's present key. A pool whose
+    /// model has changed is another pool.
+    fn follow(self: &Arc<Self>, member: &Member, settings: &Settings) {
+        let configured =
+            member.configured_pool.as_ref().and_then(|name| settings.pools.get_key_value(name.as_str()));
+        let Some((name, wanted)) = configured else { return };
+        let pool = self.pool(name, &wanted.model);
+        match member.seat() {
+            Some(seat) if Arc::ptr_eq(&seat.pool, &pool) => {
+                seat.replica.set_engine_key(wanted.engine_key.clone());
+            }
+            _ => {
+                self.unseat(member);
+                self.seat(member, &pool);
+            }
+        }
     }
 
     /// Takes over the result of a health check.
@@ -175,49 +197,56 @@ impl Fleet {
                     self.unseat(member);
                 }
                 let pool = self.pool(&base.id, &base.id);
-                self.retire_pools_but(&pool);
-                Some(self.seat(member, &pool))
+                let seat = self.seat(member, &pool);
+                self.retire_empty_pools();
+                seat
             }
         }
     }
 
-    fn seat(&self, member: &Member, pool: &Arc<Pool>) -> Seat {
+    /// Gives `member` a place in `pool`; none where it has left the fleet meanwhile.
+    fn seat(&self, member: &Member, pool: &Arc<Pool>) -> Option<Seat> {
         let settings = self.settings.load();
         let engine_key = settings.pools.get(&*pool.name).and_then(|pool| pool.engine_key.clone());
         let target = Target::new(member.url.clone(), member.pinned.clone(), &self.tls_roots);
-        let replica =
-            Arc::new(Replica::new(self.next_replica(), target, engine_key, &pool.label, &self.metrics));
+        let replica = Replica::new(self.next_replica(), target, &pool.label, &self.metrics);
+        replica.set_engine_key(engine_key);
+        let replica = Arc::new(replica);
         let seat = Seat { pool: Arc::clone(pool), replica: Arc::clone(&replica) };
-        member.set_seat(Some(seat.clone()));
+        // Under the seat's lock, so that whoever removes the member finds it seated, or keeps it from being so.
+        let mut place = member.lock();
+        if member.left.is_cancelled() {
+            replica.forget_series(&self.metrics);
+            return None;
+        }
+        *place = Some(seat.clone());
         pool.join(replica);
-        seat
+        Some(seat)
     }
 
     fn unseat(&self, member: &Member) {
-        if let Some(Seat { pool, replica }) = member.set_seat(None) {
+        let seat = member.lock().take();
+        if let Some(Seat { pool, replica }) = seat {
             pool.remove(replica.id);
             replica.gone.cancel();
             replica.forget_series(&self.metrics);
         }
     }
 
-    fn retire_pools(&self) {
-        self.retire_pools_where(|_| true);
-    }
-
-    fn retire_pools_but(&self, kept: &Arc<Pool>) {
-        self.retire_pools_where(|pool| !Arc::ptr_eq(pool, kept));
-    }
-
     /// Forgets pools that are not configured and have no replica: model names that come and go must not pile up.
-    fn retire_pools_where(&self, may_go: impl Fn(&Arc<Pool>) -> bool) {
+    fn retire_empty_pools(&self) {
         let settings = self.settings.load();
         let seats: Vec<Seat> = self.members().iter().filter_map(|member| member.seat()).collect();
+        self.retire_pools_where(|pool| {
+            !settings.pools.contains_key(&*pool.name)
+                && !seats.iter().any(|seat| Arc::ptr_eq(&seat.pool, pool))
+        });
+    }
+
+    fn retire_pools_where(&self, goes: impl Fn(&Arc<Pool>) -> bool) {
         let mut retired = Vec::new();
-        self.lock().pools.retain(|name, pool| {
-            let stays = settings.pools.contains_key(&**name)
-                || seats.iter().any(|seat| Arc::ptr_eq(&seat.pool, pool))
-                || !may_go(pool);
+        self.lock().pools.retain(|_, pool| {
+            let stays = !goes(pool);
             if !stays {
                 retired.push(Arc::clone(pool));
             }

@@ -157,6 +157,11 @@ impl Pool {
         views.into_iter().filter_map(|view| Some((Arc::clone(state.replicas.get(&view.id)?), view))).collect()
     }
 
+    /// Whether no request knows it any more.
+    pub(super) fn is_idle(&self) -> bool {
+        self.lock().mailboxes.is_empty()
+    }
+
     /// Requests that wait for a ready replica.
     pub(crate) fn waiting(&self) -> usize {
         self.lock().dispatcher.waiting()

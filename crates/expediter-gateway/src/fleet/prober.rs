@@ -19,7 +19,10 @@ pub(super) async fn watch_health(fleet: Arc<Fleet>, member: Arc<Member>) {
     let mut client = ProbeClient::new(target);
     loop {
         let probe = fleet.settings.load().probe;
-        let health = check(&mut client, &fleet, &member, probe.timeout).await;
+        let health = tokio::select! {
+            () = member.left.cancelled() => return,
+            health = check(&mut client, &fleet, &member, probe.timeout) => health,
+        };
         if let Err(failure) = &health {
             tracing::debug!(replica = %member.url, ?failure, "unhealthy");
         }
@@ -39,14 +42,14 @@ async fn check(
     member: &Member,
     limit: Duration,
 ) -> Result<Vec<ServedModel>, ProbeFailure> {
-    let key = member.seat().and_then(|seat| seat.replica.engine_key.clone());
+    let key = member.seat().and_then(|seat| seat.replica.engine_key());
     let connect = fleet.settings.load().limits.connect;
     let (status, _) = client.get("/health", None, connect, limit).await.map_err(|error| failure(&error))?;
     if status != 200 {
         return Err(ProbeFailure::Status(status));
     }
     let (status, body) =
-        client.get("/v1/models", key.as_ref(), connect, limit).await.map_err(|error| failure(&error))?;
+        client.get("/v1/models", key.as_deref(), connect, limit).await.map_err(|error| failure(&error))?;
     if status != 200 {
         return Err(ProbeFailure::Status(status));
     }

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use arc_swap::ArcSwapOption;
 use expediter_types::ReplicaId;
 use expediter_wire::models::ServedModel;
 use prometheus_client::metrics::counter::Counter;
@@ -17,8 +18,7 @@ pub(crate) struct Replica {
     /// Its URL, as logs, metrics and records name it.
     pub(crate) name: Arc<str>,
     pub(crate) target: Target,
-    /// Sent as `Authorization` instead of the client's.
-    pub(crate) engine_key: Option<Secret>,
+    engine_key: ArcSwapOption<Secret>,
     pub(crate) series: ReplicaSeries,
     /// What its last good model list said.
     served: Mutex<Arc<[ServedModel]>>,
@@ -79,13 +79,7 @@ impl AttemptOutcome {
 const STATES: [&str; 6] = ["joining", "warming", "ready", "draining", "set_aside", "gone"];
 
 impl Replica {
-    pub(crate) fn new(
-        id: ReplicaId,
-        target: Target,
-        engine_key: Option<Secret>,
-        pool: &Label,
-        metrics: &Metrics,
-    ) -> Self {
+    pub(crate) fn new(id: ReplicaId, target: Target, pool: &Label, metrics: &Metrics) -> Self {
         let name: Arc<str> = target.url.to_string().into();
         let replica = Label(Arc::clone(&name));
         let labels = ReplicaLabels { pool: pool.clone(), replica };
@@ -99,11 +93,21 @@ impl Replica {
             id,
             name,
             target,
-            engine_key,
+            engine_key: ArcSwapOption::empty(),
             series: ReplicaSeries { labels, attempts, malformed_reports },
             served: Mutex::new(Arc::new([])),
             gone: CancellationToken::new(),
         }
+    }
+
+    /// Sent as `Authorization` instead of the client's.
+    pub(crate) fn engine_key(&self) -> Option<Arc<Secret>> {
+        self.engine_key.load_full()
+    }
+
+    /// From the next request on.
+    pub(super) fn set_engine_key(&self, key: Option<Secret>) {
+        self.engine_key.store(key.map(Arc::new));
     }
 
     /// Counts an attempt.

@@ -14,9 +14,10 @@ use crate::upstream::ProbeClient;
 pub(super) async fn warm_up(fleet: Arc<Fleet>, pool: Arc<Pool>, replica: Arc<Replica>) {
     let settings = fleet.settings.load_full();
     let mut client = ProbeClient::new(replica.target.clone());
+    let key = replica.engine_key();
     let answered = client.post(
         "/v1/completions",
-        replica.engine_key.as_ref(),
+        key.as_deref(),
         body(&pool.model),
         settings.limits.connect,
         settings.probe.warm_up_timeout,
