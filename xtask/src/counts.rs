@@ -32,9 +32,10 @@ pub(crate) fn read(output: &str) -> Counts {
 }
 
 fn closes(line: &str) -> bool {
-    let line = line.trim();
-    let nextest = line.starts_with("Summary [");
+    let nextest = line.trim_start().starts_with("Summary [");
+    // Indented it is what a failed test printed, shown again by nextest.
     let cargo = line.starts_with("test result:");
+    let line = line.trim_end();
     let pytest = line.starts_with('=') && line.ends_with('=') && line.contains(" in ");
     nextest || cargo || pytest
 }
@@ -72,6 +73,7 @@ mod tests {
             ("=================== 2 failed, 31 passed, 1 skipped in 61.02s (0:01:01) ====", counts(31, 2, 1)),
             ("==== 1 passed, 1 error in 2.00s ====", counts(1, 1, 0)),
             ("a test that prints 9 passed", counts(0, 0, 0)),
+            ("    test result: FAILED. 0 passed; 1 failed; 0 ignored; 0 measured", counts(0, 0, 0)),
         ];
         for (line, expected) in cases {
             assert_eq!(read(line), expected, "{line}");
