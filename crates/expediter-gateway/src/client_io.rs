@@ -42,6 +42,8 @@ pub(crate) trait Client: Send + Sync {
     /// Ready when the client has left. Reads ahead of the HTTP library, which stops reading while a request
     /// is in progress and bytes of a further one are there.
     fn poll_gone(&self, cx: &mut Context<'_>) -> Poll<()>;
+    /// Whether the client speaks HTTP/2.
+    fn is_h2(&self) -> bool;
     /// A request begins: its own limits hold from here.
     fn begin(&self);
     /// Its body is here: from now on bytes that come belong to a further request, if anybody is there at all.
@@ -234,6 +236,10 @@ impl<T: AsyncRead + AsyncWrite + Unpin + Send> Client for Mutex<Inside<T>> {
     fn poll_gone(&self, cx: &mut Context<'_>) -> Poll<()> {
         let mut inside = self.lock().unwrap_or_else(PoisonError::into_inner);
         if std::mem::take(&mut inside.library_reads) { Poll::Pending } else { inside.poll_gone(cx) }
+    }
+
+    fn is_h2(&self) -> bool {
+        self.lock().unwrap_or_else(PoisonError::into_inner).is_h2
     }
 
     fn begin(&self) {

@@ -10,6 +10,7 @@ mod receive;
 mod relay;
 mod request_id;
 mod settlement;
+mod watched;
 
 pub(crate) use handler::{Exchange, handle};
 pub(crate) use settlement::{Outcome, Stage};

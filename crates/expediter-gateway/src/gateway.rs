@@ -9,6 +9,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -145,9 +146,34 @@ fn shard_count(settings: &Settings) -> usize {
     settings.shards.map_or(cores, NonZeroUsize::get)
 }
 
+/// As many connections as are configured, or as the process has descriptors for: each may need one more to a
+/// replica.
 fn connection_slots(settings: &Settings) -> Arc<Semaphore> {
-    let slots = usize::try_from(settings.limits.connections_max).unwrap_or(usize::MAX);
-    Arc::new(Semaphore::new(slots.min(Semaphore::MAX_PERMITS)))
+    let configured = usize::try_from(settings.limits.connections_max).unwrap_or(usize::MAX);
+    let descriptors = descriptors();
+    let possible =
+        usize::try_from(descriptors.saturating_sub(DESCRIPTORS_KEPT) / 2).unwrap_or(usize::MAX).max(1);
+    if possible < configured {
+        tracing::warn!(
+            descriptors,
+            connections_max = possible,
+            "fewer descriptors than `limits.connections_max` needs: raise the hard limit of open files"
+        );
+    }
+    Arc::new(Semaphore::new(configured.min(possible).min(Semaphore::MAX_PERMITS)))
+}
+
+/// For listeners, probes, the admin API and files.
+const DESCRIPTORS_KEPT: u64 = 128;
+
+/// Raises the soft limit of open files to the hard one, and says what it is.
+fn descriptors() -> u64 {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    match setrlimit(Resource::Nofile, raised) {
+        Ok(()) => raised.current.unwrap_or(u64::MAX),
+        Err(_) => limit.current.unwrap_or(u64::MAX),
+    }
 }
 
 /// Applies each new set of settings until `stop`.

@@ -151,7 +151,9 @@ impl Dispatcher {
             Refusal::Poison
         } else if !verdict.retry || attempts >= self.settings.attempts_max {
             self.spent(&entry, failure, now)
-        } else if self.is_ready_elsewhere(&entry, !overloaded, now) {
+        } else if self.is_ready_elsewhere(&entry, !overloaded, now)
+            || self.last_resort(&entry).next().is_some()
+        {
             if self.budget.withdraw(&self.settings, now)
                 && let Some((index, decision)) = self.choose(&entry, now)
             {

@@ -9,7 +9,7 @@ use crate::decision::{Candidate, Decision, Verdict};
 use crate::ledger::Ledger;
 use crate::policy::{QUALIFIES, load};
 use crate::refusal::Refusal;
-use crate::replica::{Replica, ReplicaState};
+use crate::replica::{Replica, ReplicaState, SetAsideCause};
 use crate::silence;
 use crate::timers::Timer;
 
@@ -54,6 +54,12 @@ impl Dispatcher {
             let first = pushed_back.min_by_key(|&index| self.fleet[index].push_back.until)?;
             candidates[first].verdict = Verdict::Chosen;
             Some(first)
+        });
+        let index = index.or_else(|| {
+            let last =
+                self.last_resort(entry).min_by(|a, b| candidates[*a].load.total_cmp(&candidates[*b].load))?;
+            candidates[last].verdict = Verdict::Chosen;
+            Some(last)
         })?;
         let attempt = u32::try_from(entry.tried.len()).unwrap_or(u32::MAX).saturating_add(1);
         Some((index, Decision { policy, replica: self.fleet[index].id, attempt, candidates }))
@@ -99,6 +105,19 @@ impl Dispatcher {
     /// The answer as long as it is expected: as answers usually are, but never beyond its cap.
     pub(super) fn expected_answer(&self, request: &Request) -> Tokens {
         Tokens(self.usual.answer.get()).min(request.output_cap)
+    }
+
+    /// Replicas that fail requests but are healthy, where no replica is ready: one client whose requests fail
+    /// everywhere must not take the pool from the others, whose requests may well succeed.
+    pub(super) fn last_resort(&self, entry: &Entry) -> impl Iterator<Item = usize> {
+        let model = entry.request.model;
+        let any_ready =
+            self.fleet.iter().any(|replica| replica.state == ReplicaState::Ready && replica.lists(model));
+        self.fleet.iter().enumerate().filter_map(move |(index, replica)| {
+            let is_failing =
+                replica.state == ReplicaState::SetAside && replica.cause == Some(SetAsideCause::Failing);
+            (!any_ready && is_failing && replica.lists(model) && !is_tried(replica, entry)).then_some(index)
+        })
     }
 
     /// No replica can take the request now: lets it wait where one may come, and refuses it otherwise.

@@ -122,8 +122,12 @@ async fn send(
         }
     }
     let io = replica.target.connect(connect_limit).await;
-    let mut connection =
-        Connection::new(io.map_err(|error| Failed::new(Failure::Connect, error.to_string()))?);
+    let mut connection = Connection::new(io.map_err(|error| {
+        // Where this machine is at its limits no replica is at fault, and there is no use in haste.
+        let failure =
+            if error.is_local() { Failure::Overloaded { retry_after: None } } else { Failure::Connect };
+        Failed::new(failure, error.to_string())
+    })?);
     let head = send_over(&mut connection, request).await.map_err(|error| read_failed(&error))?;
     Ok((connection, head))
 }
@@ -272,8 +276,8 @@ fn judge(mut answer: WholeAnswer) -> Result<Given, Failed> {
                 return Err(Failed::new(Failure::Malformed, "the replica's answer is no complete JSON"));
             }
         }
-        200 if answer.body.is_empty() => {
-            return Err(Failed::new(Failure::Malformed, "the replica's answer is empty"));
+        200 if !inspect_answer(&answer.body).complete_json => {
+            return Err(Failed::new(Failure::Malformed, "the replica's answer is no JSON"));
         }
         429 | 503 => Some(Failure::Overloaded { retry_after: retry_after(&answer.headers) }),
         status @ 500..=599 => Some(Failure::ServerError { status }),
@@ -303,7 +307,7 @@ fn is_event_stream(headers: &HeaderMap) -> bool {
     has_type(headers, "text/event-stream")
 }
 
-fn is_json(headers: &HeaderMap) -> bool {
+pub(super) fn is_json(headers: &HeaderMap) -> bool {
     has_type(headers, "application/json")
 }
 

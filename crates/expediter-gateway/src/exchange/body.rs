@@ -8,6 +8,7 @@ use http_body::{Body, Frame, SizeHint};
 
 use super::handler::Begun;
 use super::relay::Relay;
+use super::watched::WatchedRelay;
 use crate::client_io::ClientGone;
 
 /// The body of an answer. The request counts as in progress until it is dropped.
@@ -21,6 +22,8 @@ enum Content {
     Whole(Option<Bytes>),
     /// Events from a replica.
     Stream(Box<Relay>),
+    /// The same for an HTTP/2 client, whose library asks for bytes only while the client takes some.
+    Watched(WatchedRelay),
 }
 
 impl AnswerBody {
@@ -30,6 +33,10 @@ impl AnswerBody {
 
     pub(super) fn stream(relay: Relay) -> Self {
         Self { content: Content::Stream(Box::new(relay)), _begun: None }
+    }
+
+    pub(super) fn watched(relay: WatchedRelay) -> Self {
+        Self { content: Content::Watched(relay), _begun: None }
     }
 
     /// The same, ending the request when it is dropped.
@@ -51,20 +58,21 @@ impl Body for AnswerBody {
                 Poll::Ready(body.take().filter(|body| !body.is_empty()).map(|body| Ok(Frame::data(body))))
             }
             Content::Stream(relay) => relay.poll_next(cx).map(|next| next.map(|next| next.map(Frame::data))),
+            Content::Watched(relay) => relay.poll_next(cx).map(|next| next.map(|next| next.map(Frame::data))),
         }
     }
 
     fn is_end_stream(&self) -> bool {
         match &self.content {
             Content::Whole(body) => body.as_ref().is_none_or(Bytes::is_empty),
-            Content::Stream(_) => false,
+            Content::Stream(_) | Content::Watched(_) => false,
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.content {
             Content::Whole(body) => SizeHint::with_exact(body.as_ref().map_or(0, |body| body.len() as u64)),
-            Content::Stream(_) => SizeHint::default(),
+            Content::Stream(_) | Content::Watched(_) => SizeHint::default(),
         }
     }
 }

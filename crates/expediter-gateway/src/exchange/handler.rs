@@ -11,8 +11,9 @@ use expediter_types::{Time, Tokens};
 use expediter_wire::request::{Cap, Edit, Endpoint, RequestScan, ScanError, scan, splice};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, Version, header};
 use hyper::body::Incoming;
+use tokio_util::task::TaskTracker;
 
-use super::attempt::{Failed, Given, Outgoing, WholeAnswer, attempt, outcome_of};
+use super::attempt::{Failed, Given, Outgoing, WholeAnswer, attempt, is_json, outcome_of};
 use super::body::AnswerBody;
 use super::heads::answer_headers;
 use super::models_list::models_list;
@@ -20,6 +21,7 @@ use super::receive::{BodyLimits, NoBody, receive};
 use super::relay::Relay;
 use super::request_id::{X_REQUEST_ID, request_id, trace_id};
 use super::settlement::{Opening, Outcome, Settlement};
+use super::watched::WatchedRelay;
 use crate::client_io::{Client, ClientGone};
 use crate::fleet::{AttemptOutcome, Fleet, Order, Replica, Route};
 use crate::metrics::{CodeLabels, Label, RequestLabels, UNKNOWN_POOL, status_class};
@@ -33,11 +35,13 @@ pub(crate) struct Exchange {
     pub(crate) usage: Arc<UsageWriter>,
     /// Locked only by this shard's own thread.
     idle: Mutex<IdlePool>,
+    /// The shard's own; they end with their streams.
+    tasks: TaskTracker,
 }
 
 impl Exchange {
-    pub(crate) fn new(fleet: Arc<Fleet>, usage: Arc<UsageWriter>) -> Self {
-        Self { fleet, usage, idle: Mutex::new(IdlePool::default()) }
+    pub(crate) fn new(fleet: Arc<Fleet>, usage: Arc<UsageWriter>, tasks: TaskTracker) -> Self {
+        Self { fleet, usage, idle: Mutex::new(IdlePool::default()), tasks }
     }
 
     /// A kept connection to `replica` that is still good.
@@ -361,7 +365,12 @@ async fn dispatch(
                     source,
                 );
                 expose(exchange, &mut response, &replica, &decision);
-                return Ok(response.map(|()| AnswerBody::stream(relay)));
+                let body = if client.is_h2() {
+                    AnswerBody::watched(WatchedRelay::new(relay, &exchange.tasks))
+                } else {
+                    AnswerBody::stream(relay)
+                };
+                return Ok(response.map(|()| body));
             }
             Err(failed) => {
                 tracing::info!(
@@ -399,7 +408,7 @@ fn refused(
 ) -> Result<Response<AnswerBody>, Stop> {
     let outcome = if last.is_some() { Outcome::Failed } else { Outcome::Refused };
     let (detail, answer) = last.map_or((None, None), |failed| (Some(failed.detail), failed.answer));
-    if let Some(answer) = answer {
+    if let Some(answer) = answer.filter(|answer| is_json(&answer.headers)) {
         settlement.ends(outcome, answer.status, Some(refusal.code()));
         let labels = CodeLabels { pool: settlement.opening.pool.label.clone(), code: refusal.code() };
         exchange.fleet.metrics.refusals.get_or_create(&labels).inc();

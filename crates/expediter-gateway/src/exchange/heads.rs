@@ -67,6 +67,7 @@ fn dropped_from_answer(headers: &HeaderMap) -> SmallVec<[HeaderName; 4]> {
             || nominated.names(name)
             || **name == header::CONTENT_LENGTH
             || **name == header::DATE
+            || name.as_str().starts_with("x-expediter-")
     };
     headers.keys().filter(is_dropped).cloned().collect()
 }

@@ -37,6 +37,7 @@ pub(crate) struct Relay {
     source: Option<Source>,
     last_bytes: Time,
     last_progress: Time,
+    last_asked: Time,
     limits: Limits,
     limit_timer: LazyTimer,
 }
@@ -60,6 +61,7 @@ impl Relay {
             source: Some(source),
             last_bytes: now,
             last_progress: now,
+            last_asked: now,
             limits,
             limit_timer: LazyTimer::default(),
         }
@@ -70,6 +72,7 @@ impl Relay {
         loop {
             let Some(source) = &mut self.source else { return Poll::Ready(None) };
             if let Some(bytes) = source.feed.take_out() {
+                self.last_asked = self.last_bytes;
                 self.note_progress();
                 return Poll::Ready(Some(Ok(bytes)));
             }
@@ -92,6 +95,21 @@ impl Relay {
         }
     }
 
+    /// Whether the client has taken nothing for `limits.client_stall`, or the whole answer's time or that of a
+    /// drained replica is over while it takes nothing. For whoever watches a relay that is not polled.
+    pub(super) fn is_stalled(&mut self, cx: &mut Context<'_>) -> bool {
+        let now = self.exchange.fleet.clock.now();
+        let unasked = now.since(self.last_asked);
+        let answer_is_late = self
+            .limits
+            .answer
+            .is_some_and(|limit| now.since(self.settlement.opening.arrived) > limit + GRACE);
+        unasked > self.limits.client_stall
+            || (unasked > GRACE
+                && (answer_is_late
+                    || self.settlement.opening.flight.poll_cut(cx, self.replica.id).is_ready()))
+    }
+
     /// Reads once, or notices that nothing comes any more. Ready where the feed has changed.
     fn poll_source(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let Some(Source { connection, decoder, feed, .. }) = &mut self.source else { return Poll::Ready(()) };
@@ -108,6 +126,7 @@ impl Relay {
                 Poll::Ready(())
             }
             Poll::Pending => {
+                self.last_asked = Time(u64::MAX);
                 if self.settlement.opening.flight.poll_cut(cx, self.replica.id).is_ready() {
                     let message = "The replica is drained, and its time for running answers is over.";
                     feed.break_off(Failure::Silent, message.to_owned());
@@ -196,6 +215,9 @@ impl Drop for Relay {
         }
     }
 }
+
+/// How long a relay that is asked for bytes may take to see for itself that a limit has passed.
+const GRACE: std::time::Duration = std::time::Duration::from_secs(1);
 
 /// Often enough for the dispatcher's view of what is left to do, seldom enough to cost nothing.
 const PROGRESS_INTERVAL: std::time::Duration = std::time::Duration::from_millis(250);

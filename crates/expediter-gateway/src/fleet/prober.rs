@@ -7,7 +7,7 @@ use std::time::Duration;
 use expediter_core::ProbeFailure;
 use expediter_types::Prng;
 use expediter_wire::metrics::parse_metrics;
-use expediter_wire::models::{ServedModel, parse_models};
+use expediter_wire::models::{ModelsError, ServedModel, parse_models};
 use tokio::time::MissedTickBehavior;
 
 use super::{Fleet, Member};
@@ -23,10 +23,14 @@ pub(super) async fn watch_health(fleet: Arc<Fleet>, member: Arc<Member>) {
             () = member.left.cancelled() => return,
             health = check(&mut client, &fleet, &member, probe.timeout) => health,
         };
-        if let Err(failure) = &health {
-            tracing::debug!(replica = %member.url, ?failure, "unhealthy");
+        match health {
+            Err(error) if error.is_local() => tracing::warn!(replica = %member.url, %error, "cannot ask"),
+            Err(error) => {
+                tracing::debug!(replica = %member.url, %error, "unhealthy");
+                fleet.take_health(&member, Err(error.failure()));
+            }
+            Ok(models) => fleet.take_health(&member, Ok(models)),
         }
-        fleet.take_health(&member, health);
         tokio::select! {
             () = member.left.cancelled() => return,
             () = tokio::time::sleep(probe.interval) => {}
@@ -41,27 +45,48 @@ async fn check(
     fleet: &Fleet,
     member: &Member,
     limit: Duration,
-) -> Result<Vec<ServedModel>, ProbeFailure> {
+) -> Result<Vec<ServedModel>, Unhealthy> {
     let key = member.seat().and_then(|seat| seat.replica.engine_key());
     let connect = fleet.settings.load().limits.connect;
-    let (status, _) = client.get("/health", None, connect, limit).await.map_err(|error| failure(&error))?;
+    let (status, _) = client.get("/health", None, connect, limit).await?;
     if status != 200 {
-        return Err(ProbeFailure::Status(status));
+        return Err(Unhealthy::Status(status));
     }
-    let (status, body) =
-        client.get("/v1/models", key.as_deref(), connect, limit).await.map_err(|error| failure(&error))?;
+    let (status, body) = client.get("/v1/models", key.as_deref(), connect, limit).await?;
     if status != 200 {
-        return Err(ProbeFailure::Status(status));
+        return Err(Unhealthy::Status(status));
     }
-    let models = parse_models(&body).map_err(|_| ProbeFailure::Malformed)?;
-    if models.is_empty() { Err(ProbeFailure::NoModel) } else { Ok(models) }
+    let models = parse_models(&body)?;
+    if models.is_empty() { Err(Unhealthy::NoModel) } else { Ok(models) }
 }
 
-fn failure(error: &ProbeError) -> ProbeFailure {
-    match error {
-        ProbeError::Connect(_) => ProbeFailure::Refused,
-        ProbeError::Timeout | ProbeError::Closed => ProbeFailure::Silent,
-        ProbeError::Malformed => ProbeFailure::Malformed,
+/// Why a check found nothing good.
+#[derive(Debug, thiserror::Error)]
+enum Unhealthy {
+    #[error(transparent)]
+    Probe(#[from] ProbeError),
+    #[error("status {0}")]
+    Status(u16),
+    #[error(transparent)]
+    Models(#[from] ModelsError),
+    #[error("no model is listed")]
+    NoModel,
+}
+
+impl Unhealthy {
+    /// Whether it says nothing of the replica.
+    fn is_local(&self) -> bool {
+        matches!(self, Self::Probe(ProbeError::Connect(error)) if error.is_local())
+    }
+
+    fn failure(&self) -> ProbeFailure {
+        match self {
+            Self::Probe(ProbeError::Connect(_)) => ProbeFailure::Refused,
+            Self::Probe(ProbeError::Timeout | ProbeError::Closed) => ProbeFailure::Silent,
+            Self::Probe(ProbeError::Malformed) | Self::Models(_) => ProbeFailure::Malformed,
+            Self::Status(status) => ProbeFailure::Status(*status),
+            Self::NoModel => ProbeFailure::NoModel,
+        }
     }
 }
 

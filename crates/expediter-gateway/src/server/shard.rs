@@ -89,7 +89,9 @@ pub(crate) fn start_shard(
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let (sender, connections) = mpsc::channel(HAND_OVER_MAX);
     let thread = std::thread::Builder::new().name(format!("shard-{number}")).spawn(move || {
-        let shard = Arc::new(Shard { exchange: Arc::new(Exchange::new(fleet, usage)), tls, stop });
+        let tasks = TaskTracker::new();
+        let exchange = Arc::new(Exchange::new(fleet, usage, tasks.clone()));
+        let shard = Arc::new(Shard { exchange, tls, stop, tasks });
         runtime.block_on(shard.run(connections));
     })?;
     Ok((ShardHandle(sender), thread))
@@ -133,11 +135,12 @@ struct Shard {
     exchange: Arc<Exchange>,
     tls: Option<TlsAcceptor>,
     stop: StopSignals,
+    /// Connections, and what belongs to them.
+    tasks: TaskTracker,
 }
 
 impl Shard {
     async fn run(self: Arc<Self>, mut connections: mpsc::Receiver<(StdTcpStream, OwnedSemaphorePermit)>) {
-        let tasks = TaskTracker::new();
         let mut sweep = tokio::time::interval(SWEEP_INTERVAL);
         loop {
             tokio::select! {
@@ -146,7 +149,7 @@ impl Shard {
                 accepted = connections.recv() => match accepted {
                     Some((stream, slot)) => {
                         let shard = Arc::clone(&self);
-                        tasks.spawn(async move {
+                        self.tasks.spawn(async move {
                             shard.serve(stream).await;
                             drop(slot);
                         });
@@ -155,8 +158,8 @@ impl Shard {
                 },
             }
         }
-        tasks.close();
-        tasks.wait().await;
+        self.tasks.close();
+        self.tasks.wait().await;
     }
 
     /// Serves one connection to its end.
@@ -181,12 +184,17 @@ impl Shard {
         match &self.tls {
             None => {
                 let io = ClientIo::new(stream, client_limits);
-                let h2 = io.begins_h2().await?;
+                // Nothing was asked on it yet: a stop need not wait for the first byte.
+                let begins = self.stop.gentle.run_until_cancelled(io.begins_h2()).await;
+                let Some(h2) = begins.transpose()? else { return Ok(()) };
                 self.serve_http(io, h2).await
             }
             Some(tls) => {
                 let handshake = tokio::time::timeout(limits.head, tls.accept(stream));
-                let stream = handshake.await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
+                let Some(shaken) = self.stop.gentle.run_until_cancelled(handshake).await else {
+                    return Ok(());
+                };
+                let stream = shaken.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
                 let h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
                 self.serve_http(ClientIo::new(stream, client_limits), h2).await
             }

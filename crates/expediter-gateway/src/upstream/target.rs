@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use rustix::io::Errno;
 use rustls::crypto::ring;
 use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::ServerName;
@@ -57,6 +58,20 @@ pub(crate) enum ConnectError {
     /// Nothing happened within the limit.
     #[error("connect: nothing within {0:?}")]
     Timeout(Duration),
+}
+
+impl ConnectError {
+    /// Whether the fault is this machine's: no descriptors, no ports, no memory. It says nothing of the replica.
+    pub(crate) fn is_local(&self) -> bool {
+        let (Self::Connect(error) | Self::Tls(error) | Self::Resolve { source: error, .. }) = self else {
+            return false;
+        };
+        let errno = error.raw_os_error().map(Errno::from_raw_os_error);
+        matches!(
+            errno,
+            Some(Errno::MFILE | Errno::NFILE | Errno::ADDRNOTAVAIL | Errno::NOBUFS | Errno::NOMEM)
+        )
+    }
 }
 
 impl Target {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use expediter_types::ReplicaId;
 
 use super::pool::{Pool, request};
-use crate::{Failure, Policy, Refusal, ReplicaState, SetAsideCause, Settings, Verdict};
+use crate::{Failure, Output, Policy, Refusal, ReplicaState, SetAsideCause, Settings, Verdict};
 
 /// Every kind of failure, and what its verdict is: (counts, retry, death, sets aside at once).
 const TABLE: [(Failure, bool, bool, bool, Option<SetAsideCause>); 11] = [
@@ -270,4 +270,24 @@ fn a_client_that_leaves_counts_against_nobody() {
         }
     }
     assert_eq!(pool.dispatcher.poll_timeout(), None, "no deadline is left behind");
+}
+
+#[test]
+fn a_client_whose_requests_fail_everywhere_does_not_take_the_pool_from_the_others() {
+    let mut pool = Pool::ready(3, Settings::default());
+    for _ in 0..20 {
+        let (id, _) = pool.arrive();
+        loop {
+            pool.fail(id, Failure::ServerError { status: 500 });
+            match pool.output() {
+                Some(Output::Dispatch { .. }) => {}
+                other => break assert!(matches!(other, Some(Output::Refuse { .. })), "{other:?}"),
+            }
+        }
+    }
+    for replica in 0..3 {
+        assert_eq!(pool.state(ReplicaId(replica)), (ReplicaState::SetAside, Some(SetAsideCause::Failing)));
+    }
+    let (good, _) = pool.arrive();
+    pool.answer(good);
 }
