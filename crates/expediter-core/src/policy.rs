@@ -98,7 +98,7 @@ pub(crate) struct PoolView {
 /// `least_tokens` adds the tokens at a replica and, since batch slots and step times follow the number of
 /// requests, a typical request's tokens for each request there. Both are then as heavy in all: a replica with
 /// twice its share of the tokens is passed over for one with less than twice its share of the requests. For a
-/// request that is longer than typical the tokens weigh more, by as much as it is longer. In bursts of 300, half
+/// request that is longer than typical the tokens weigh more, by the square of how much longer it is. In bursts of 300, half
 /// of 5 kB and half of 500 kB in any order, three replicas get 100 ± 10 requests each.
 pub(crate) fn load(policy: Policy, replica: &Replica, charge: Tokens, pool: &PoolView, now: Time) -> f64 {
     let own = replica.ledger.requests() as f64;
@@ -108,7 +108,7 @@ pub(crate) fn load(policy: Policy, replica: &Replica, charge: Tokens, pool: &Poo
         Policy::PeakEwma => replica.ttft.peak(now).unwrap_or(pool.typical_ttft) * (own + foreign + 1.0),
         Policy::LeastTokens => {
             let tokens = replica.ledger.tokens().0 as f64 + foreign * pool.typical_charge;
-            let weight = (charge.0 as f64 / pool.typical_charge).max(1.0);
+            let weight = (charge.0 as f64 / pool.typical_charge).powi(2).max(1.0);
             tokens * weight + (own + foreign) * pool.typical_charge
         }
     };

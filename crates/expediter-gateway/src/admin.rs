@@ -55,6 +55,7 @@ pub(crate) async fn serve_admin(fleet: Arc<Fleet>, listener: TcpListener, stop: 
 /// A scraper, a few operators and their dashboards.
 const CONNECTIONS_MAX: usize = 64;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+const STOP_LIMIT: Duration = Duration::from_secs(1);
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 
 async fn serve_connection(fleet: Arc<Fleet>, stream: TcpStream, stop: CancellationToken) {
@@ -69,7 +70,8 @@ async fn serve_connection(fleet: Arc<Fleet>, stream: TcpStream, stop: Cancellati
         served = connection.as_mut() => served,
         () = stop.cancelled() => {
             connection.as_mut().graceful_shutdown();
-            connection.await
+            // An operator that does not read must not keep the process from ending.
+            tokio::time::timeout(STOP_LIMIT, connection).await.unwrap_or(Ok(()))
         }
     };
     if let Err(error) = served {

@@ -14,6 +14,7 @@ mod warm_up;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use expediter_core::ReplicaState;
@@ -56,6 +57,18 @@ struct Inside {
     members: BTreeMap<ReplicaUrl, Arc<Member>>,
     models: HashMap<Arc<str>, ModelId>,
 }
+
+/// Why a model leads nowhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unresolved {
+    /// Every replica has said what it serves, and this is not among it.
+    Unknown,
+    /// A replica that has not been reached may serve it.
+    NotYet,
+}
+
+/// How often a request looks again while nothing is known of any replica.
+const RESOLVE_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Model names that replicas may bring in all: a replica with a runaway list must not fill the memory.
 const MODELS_MAX: usize = 16 * 1024;
@@ -103,6 +116,31 @@ impl Fleet {
     /// Where requests for `model` go.
     pub(crate) fn resolve(&self, model: Option<&str>, id: RequestId) -> Option<Route> {
         self.routes.load().resolve(model, || Prng::new(self.seed ^ id.0.rotate_left(32)).unit())
+    }
+
+    /// Where requests for `model` go, once anything is known: what the first replicas serve is found out in the
+    /// first moments of a run, and a request of these is not told that its model does not exist.
+    ///
+    /// # Errors
+    /// Where there is no such model, or none yet.
+    pub(crate) async fn resolve_or_wait(
+        &self,
+        model: Option<&str>,
+        id: RequestId,
+    ) -> Result<Route, Unresolved> {
+        let deadline = tokio::time::Instant::now() + self.settings.load().wait.limit;
+        loop {
+            if let Some(route) = self.resolve(model, id) {
+                return Ok(route);
+            }
+            if self.members().iter().all(|member| member.seat().is_some()) {
+                return Err(Unresolved::Unknown);
+            }
+            if !self.routes().is_empty() || tokio::time::Instant::now() >= deadline {
+                return Err(Unresolved::NotYet);
+            }
+            tokio::time::sleep(RESOLVE_INTERVAL).await;
+        }
     }
 
     /// The names that requests may use.

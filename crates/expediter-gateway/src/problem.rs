@@ -119,6 +119,13 @@ impl Problem {
         .with_retry_after(Duration::from_secs(5))
     }
 
+    /// No replica that was reached serves the model, and there are others.
+    pub(crate) fn unreached() -> Self {
+        let message = "No replica that could be reached serves this model; others could not be reached yet.";
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, OVERLOADED, "no_ready_replica", message)
+            .with_retry_after(Duration::from_secs(5))
+    }
+
     /// What the dispatcher refuses, as a status. 429 where the client should slow down, 503 where the fleet is
     /// at fault, 502 where replicas failed on this request.
     pub(crate) fn from_refusal(refusal: &Refusal, detail: Option<&str>) -> Self {

@@ -23,7 +23,7 @@ use super::request_id::{X_REQUEST_ID, request_id, trace_id};
 use super::settlement::{Opening, Outcome, Settlement};
 use super::watched::WatchedRelay;
 use crate::client_io::{Client, ClientGone};
-use crate::fleet::{AttemptOutcome, Fleet, Order, Replica, Route};
+use crate::fleet::{AttemptOutcome, Fleet, Order, Replica, Route, Unresolved};
 use crate::metrics::{CodeLabels, Label, RequestLabels, UNKNOWN_POOL, status_class};
 use crate::problem::{Problem, add_retry_after};
 use crate::upstream::{Connection, IdlePool};
@@ -217,10 +217,14 @@ async fn complete(
         Problem::invalid(error.code(), format!("The request cannot be read: {error}."), error.param())
     })?;
     let model = scan.model_name();
-    let route = exchange.fleet.resolve(model, id).ok_or_else(|| match model {
-        Some(model) => Problem::model_not_found(model),
-        None => Problem::invalid("model_required", "The request names no model.", Some("model")),
-    })?;
+    let route =
+        exchange.fleet.resolve_or_wait(model, id).await.map_err(|unresolved| match (unresolved, model) {
+            (Unresolved::NotYet, _) => Problem::unreached(),
+            (Unresolved::Unknown, Some(model)) => Problem::model_not_found(model),
+            (Unresolved::Unknown, None) => {
+                Problem::invalid("model_required", "The request names no model.", Some("model"))
+            }
+        })?;
     let outgoing = outgoing(&parts.uri, parts.headers, shown_id, &body, &scan, &route);
     let settlement = open(exchange, id, arrived, &outgoing, &scan, route);
     let mut response = dispatch(exchange, client, settlement, &outgoing).await?;

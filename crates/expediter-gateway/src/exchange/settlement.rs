@@ -100,7 +100,6 @@ pub(super) struct Settlement {
 
 impl Settlement {
     pub(super) fn new(exchange: Arc<Exchange>, opening: Opening) -> Self {
-        opening.pool.series.in_flight.inc();
         Self {
             opening,
             exchange,
@@ -117,8 +116,11 @@ impl Settlement {
 
     /// An attempt at `replica` begins.
     pub(super) fn attempt_begins(&mut self, replica: &Arc<Replica>, now: Time) {
+        let series = &self.opening.pool.series;
         if self.dispatched.is_some() {
-            self.opening.pool.series.retries.inc();
+            series.retries.inc();
+        } else {
+            series.in_flight.inc();
         }
         self.dispatched.get_or_insert(now);
         self.stage = Stage::FirstOutput;
@@ -156,7 +158,9 @@ impl Drop for Settlement {
         }
         let now = self.exchange.fleet.clock.now();
         let (metrics, pool) = (&self.exchange.fleet.metrics, &self.opening.pool);
-        pool.series.in_flight.dec();
+        if self.dispatched.is_some() {
+            pool.series.in_flight.dec();
+        }
         if outcome == Outcome::Completed && (200..300).contains(&status) {
             pool.series.completed.inc();
         } else {

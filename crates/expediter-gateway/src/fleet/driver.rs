@@ -1,7 +1,11 @@
 //! Drives a pool's dispatcher: tells it the time, and does what no request's own task can.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
+
+use expediter_core::ReplicaState;
+use expediter_types::{ReplicaId, Time};
 
 use super::pool::Effect;
 use super::{Fleet, Pool, warm_up};
@@ -11,6 +15,7 @@ pub(super) async fn drive(fleet: Arc<Fleet>, pool: Arc<Pool>) {
     let mut tick = tokio::time::interval(TICK);
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut last = fleet.clock.now();
+    let (mut last_told, mut states) = (Time::ZERO, BTreeMap::new());
     loop {
         tokio::select! {
             () = fleet.stop.cancelled() => return,
@@ -26,6 +31,10 @@ pub(super) async fn drive(fleet: Arc<Fleet>, pool: Arc<Pool>) {
             // silence is judged.
             continue;
         }
+        if now.since(last_told) >= TELL_INTERVAL {
+            last_told = now;
+            tell_changes(&pool, &mut states);
+        }
         for effect in pool.drive() {
             match effect {
                 Effect::WarmUp(replica) => {
@@ -39,8 +48,24 @@ pub(super) async fn drive(fleet: Arc<Fleet>, pool: Arc<Pool>) {
     }
 }
 
+/// Writes down which replicas have changed their state since the last time.
+fn tell_changes(pool: &Pool, states: &mut BTreeMap<ReplicaId, ReplicaState>) {
+    let changes = pool.state_changes(states);
+    for (replica, view) in changes {
+        let (pool, replica, state) = (&*pool.name, &*replica.name, view.state.as_str());
+        if let Some(cause) = view.cause {
+            tracing::warn!(pool, replica, state, cause = cause.as_str(), "replica set aside");
+        } else {
+            tracing::info!(pool, replica, state, "replica changed state");
+        }
+    }
+}
+
 /// Every wait that the dispatcher keeps is far longer than this; a timer for each would cost more than it gains.
 const TICK: Duration = Duration::from_millis(20);
+
+/// How often the log looks for replicas that changed their state.
+const TELL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Ten ticks missed in a row.
 const STANDSTILL: Duration = Duration::from_millis(200);

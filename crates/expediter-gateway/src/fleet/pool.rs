@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use expediter_core::{Dispatcher, Output, ReplicaView, Request};
+use expediter_core::{Dispatcher, Output, ReplicaState, ReplicaView, Request};
 use expediter_types::{ModelId, Prng, ReplicaId, RequestId, Time};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
@@ -160,6 +160,19 @@ impl Pool {
     /// Whether no request knows it any more.
     pub(super) fn is_idle(&self) -> bool {
         self.lock().mailboxes.is_empty()
+    }
+
+    /// The replicas whose state is not the one in `known`, which is brought up to date.
+    pub(super) fn state_changes(
+        &self,
+        known: &mut BTreeMap<ReplicaId, ReplicaState>,
+    ) -> Vec<(Arc<Replica>, ReplicaView)> {
+        let views = self.views();
+        known.retain(|id, _| views.iter().any(|(replica, _)| replica.id == *id));
+        let is_new = |(replica, view): &(Arc<Replica>, ReplicaView)| {
+            known.insert(replica.id, view.state) != Some(view.state)
+        };
+        views.into_iter().filter(is_new).collect()
     }
 
     /// Requests that wait for a ready replica.

@@ -17,6 +17,8 @@ use crate::upstream::{ProbeClient, ProbeError, Target};
 pub(super) async fn watch_health(fleet: Arc<Fleet>, member: Arc<Member>) {
     let target = Target::new(member.url.clone(), member.pinned.clone(), &fleet.tls_roots);
     let mut client = ProbeClient::new(target);
+    // Told once, not at every check.
+    let mut last_error: Option<String> = None;
     loop {
         let probe = fleet.settings.load().probe;
         let health = tokio::select! {
@@ -26,10 +28,19 @@ pub(super) async fn watch_health(fleet: Arc<Fleet>, member: Arc<Member>) {
         match health {
             Err(error) if error.is_local() => tracing::warn!(replica = %member.url, %error, "cannot ask"),
             Err(error) => {
-                tracing::debug!(replica = %member.url, %error, "unhealthy");
+                let text = error.to_string();
+                if last_error.as_ref() != Some(&text) {
+                    tracing::warn!(replica = %member.url, error = text, "health check failed");
+                    last_error = Some(text);
+                }
                 fleet.take_health(&member, Err(error.failure()));
             }
-            Ok(models) => fleet.take_health(&member, Ok(models)),
+            Ok(models) => {
+                if last_error.take().is_some() {
+                    tracing::info!(replica = %member.url, "health check good again");
+                }
+                fleet.take_health(&member, Ok(models));
+            }
         }
         tokio::select! {
             () = member.left.cancelled() => return,
@@ -53,6 +64,10 @@ async fn check(
         return Err(Unhealthy::Status(status));
     }
     let (status, body) = client.get("/v1/models", key.as_deref(), connect, limit).await?;
+    if let (401 | 403, None, Some(seat)) = (status, &key, member.seat()) {
+        // Only the clients have the engine's key. The configuration says what it serves.
+        return Ok(vec![ServedModel { id: seat.pool.model.to_string(), parent: None, max_model_len: None }]);
+    }
     if status != 200 {
         return Err(Unhealthy::Status(status));
     }

@@ -23,36 +23,32 @@ pub(crate) struct Route {
 /// Every name that leads to a pool.
 #[derive(Default)]
 pub(crate) struct Routes {
-    direct: BTreeMap<Arc<str>, Route>,
+    /// By the pools' own names.
+    pools: BTreeMap<Arc<str>, Route>,
     aliases: AliasTable,
+    /// By the names at the engines: what pools call their models, and what replicas list.
+    models: BTreeMap<Arc<str>, Route>,
     /// For requests that name no model: the one pool, where there is just one.
     default: Option<Route>,
 }
 
 impl Routes {
-    /// A pool's own name comes first, then what it calls its model, then what its replicas list. The first
-    /// pool, in order of name, keeps a name that several claim.
-    pub(super) fn new(
-        pools: &[Arc<Pool>],
-        models: &HashMap<Arc<str>, ModelId>,
-        aliases: &AliasTable,
-    ) -> Self {
-        let mut direct: BTreeMap<Arc<str>, Route> = BTreeMap::new();
+    /// Where pools claim one name of a model, the first in order of name keeps it, and one that calls its model
+    /// so comes before one whose replicas list it.
+    pub(super) fn new(pools: &[Arc<Pool>], ids: &HashMap<Arc<str>, ModelId>, aliases: &AliasTable) -> Self {
         let base = |pool: &Arc<Pool>| Route {
             pool: Arc::clone(pool),
             model_id: pool.model_id,
             model: Arc::clone(&pool.model),
         };
+        let mut models: BTreeMap<Arc<str>, Route> = BTreeMap::new();
         for pool in pools {
-            direct.insert(Arc::clone(&pool.name), base(pool));
-        }
-        for pool in pools {
-            direct.entry(Arc::clone(&pool.model)).or_insert_with(|| base(pool));
+            models.entry(Arc::clone(&pool.model)).or_insert_with(|| base(pool));
         }
         for pool in pools {
             for model in pool.served() {
-                if let Some((name, id)) = models.get_key_value(model.id.as_str()) {
-                    direct.entry(Arc::clone(name)).or_insert_with(|| Route {
+                if let Some((name, id)) = ids.get_key_value(model.id.as_str()) {
+                    models.entry(Arc::clone(name)).or_insert_with(|| Route {
                         pool: Arc::clone(pool),
                         model_id: *id,
                         model: Arc::clone(name),
@@ -64,20 +60,29 @@ impl Routes {
             [only] => Some(base(only)),
             _ => None,
         };
-        Self { direct, aliases: aliases.clone(), default }
+        let pools = pools.iter().map(|pool| (Arc::clone(&pool.name), base(pool))).collect();
+        Self { pools, aliases: aliases.clone(), models, default }
     }
 
-    /// The route of `model`; `draw` splits an alias by its weights.
+    /// The route of `model`; `draw` splits an alias by its weights. The operator's words come before those of
+    /// the replicas: a pool's name, then an alias, then a name at the engines.
     pub(crate) fn resolve(&self, model: Option<&str>, draw: impl FnOnce() -> f64) -> Option<Route> {
         // vLLM serves a request without a model, or with an empty one.
         let Some(model) = model.filter(|model| !model.is_empty()) else {
             return self.default.clone();
         };
-        if let Some(route) = self.direct.get(model) {
+        if let Some(route) = self.pools.get(model) {
             return Some(route.clone());
         }
-        // An alias's pool may be one that discovery has not found.
-        self.direct.get(self.aliases.pick(model, draw())?).cloned()
+        match self.aliases.pick(model, draw()) {
+            Some(pool) => self.pools.get(pool).cloned(),
+            None => self.models.get(model).cloned(),
+        }
+    }
+
+    /// Whether no name leads anywhere.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.pools.is_empty()
     }
 
     /// Every alias with the names of its pools.

@@ -289,6 +289,16 @@ fn health_that_flips_at_every_probe() {
     assert!(a.requests().len() + b.requests().len() >= answers.len());
 }
 
+/// An engine with `--api-key` tells its models only to those who have the key; where that is the clients alone, the
+/// configuration says what it serves.
+#[test]
+fn an_engine_whose_key_only_its_clients_have_is_served() {
+    let replica = Replica::start("m-8b");
+    replica.on_get("/v1/models", script::error(401, "Unauthorized", "x"));
+    let gateway = Gateway::with(&[&replica]).set("probe.interval_ms", 200).wait_for(1).start();
+    assert_eq!(gateway.replica(&replica)["state"], "ready");
+}
+
 /// What is no list of this model keeps a replica out, whatever its health says; the right one lets it in.
 #[test]
 fn models_lists_of_no_use_keep_a_replica_out() {
@@ -305,7 +315,6 @@ fn models_lists_of_no_use_keep_a_replica_out() {
         ("another case", script::models(&["M-8B"])),
         ("a name within a name", script::models(&["xm-8b", "m-8b2"])),
         ("an error with 200", json_of(r#"{"error":"Unauthorized"}"#)),
-        ("401", script::error(401, "Unauthorized", "x")),
         (
             "a redirect",
             script::raw(
