@@ -21,6 +21,7 @@ mod keep_alive;
 mod kit;
 mod kit_self;
 mod labels;
+mod names;
 mod reload;
 mod reports;
 mod retries;
