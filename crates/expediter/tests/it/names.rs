@@ -21,7 +21,7 @@ fn an_alias_comes_before_a_name_that_replicas_list() {
     assert_eq!(b.requests()[0].json()["model"], "m-70b");
 }
 
-/// OpenAI clients try again after a 503 and not after a 404.
+/// The stock clients try again after a 503 and not after a 404.
 #[test]
 fn a_model_that_a_replica_out_of_reach_may_serve_is_not_unknown() {
     let (a, late) = (Replica::start("m-8b"), Replica::start("m-70b"));
