@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import subprocess
+import time
 import threading
 import urllib.request
 
@@ -92,8 +93,14 @@ class Gateway:
         return all(replica["in_flight"] == 0 for replica in self.replicas().values())
 
     def usage(self):
-        """The usage records written so far."""
-        return [json.loads(line) for line in self.usage_file.read_text().splitlines()]
+        """The usage records of all requests that have ended. A thread of its own writes them, a moment after the
+        answer's last byte: they are all there once no more come."""
+        written = self.usage_file.read_text()
+        while True:
+            time.sleep(0.2)
+            before, written = written, self.usage_file.read_text()
+            if before == written:
+                return [json.loads(line) for line in written.splitlines()]
 
     def client(self):
         return client(self.url)
