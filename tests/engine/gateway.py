@@ -4,8 +4,8 @@ import json
 import os
 import pathlib
 import subprocess
-import time
 import threading
+import time
 import urllib.request
 
 import openai
