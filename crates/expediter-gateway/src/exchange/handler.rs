@@ -47,9 +47,7 @@ impl Exchange {
     /// A kept connection to `replica` that is still good.
     pub(super) fn take_idle(&self, replica: &Replica) -> Option<Connection> {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut connection = idle.take(replica.id, self.fleet.clock.now())?;
-        connection.reused = true;
-        Some(connection)
+        idle.take(replica.id, self.fleet.clock.now())
     }
 
     /// Keeps a connection whose answer was read to its end.

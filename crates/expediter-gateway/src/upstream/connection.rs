@@ -16,8 +16,6 @@ pub(crate) struct Connection {
     io: UpstreamIo,
     /// Bytes after the head that came with it. Empty between answers, and almost always within them.
     ahead: Vec<u8>,
-    /// Whether an answer came over it before: only then may a failure mean that it had died while idle.
-    pub(crate) reused: bool,
 }
 
 /// Why a request could not be sent.
@@ -45,7 +43,7 @@ pub(crate) enum ReadError {
 impl Connection {
     /// A new connection over `io`.
     pub(crate) fn new(io: UpstreamIo) -> Self {
-        Self { io, ahead: Vec::new(), reused: false }
+        Self { io, ahead: Vec::new() }
     }
 
     /// See [`UpstreamIo::is_quiet`].
