@@ -8,7 +8,7 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use expediter_core::{Dispatcher, Output, Policy, ProbeResult, Request, Settings};
-use expediter_types::{ModelId, Prng, ReplicaId, RequestId, Time, Tokens};
+use expediter_types::{ModelId, Prng, Prompt, ReplicaId, RequestId, Time, Tokens};
 
 /// Requests that are in flight all along.
 const IN_FLIGHT: u64 = 1_000;
@@ -32,7 +32,7 @@ fn measure(replicas: u32, policy: Policy) -> f64 {
     }
     let request = Request {
         model: ModelId(0),
-        prompt_tokens: Tokens(1_800),
+        prompt: Prompt::opaque(Tokens(1_800)),
         output_cap: Tokens(256),
         stream: true,
         wait_limit: None,

@@ -15,7 +15,7 @@ mod tests;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use expediter_types::{ModelId, Prng, ReplicaId, RequestId, Time, Tokens};
+use expediter_types::{ModelId, Prng, Prompt, ReplicaId, RequestId, Time, Tokens};
 
 use crate::decision::Decision;
 use crate::ledger::Charge;
@@ -31,8 +31,8 @@ use crate::timers::{Timer, Timers};
 pub struct Request {
     /// The model as replicas list it.
     pub model: ModelId,
-    /// How long the prompt is, as well as one knows.
-    pub prompt_tokens: Tokens,
+    /// Its length and the hashes of its blocks, as well as one knows.
+    pub prompt: Prompt,
     /// The most tokens its answer may have.
     pub output_cap: Tokens,
     /// Whether the answer comes token by token. One that does not is silent until it is complete.
@@ -130,7 +130,7 @@ pub enum ProbeFailure {
 ///
 /// ```
 /// use expediter_core::{Dispatcher, Output, ProbeResult, Request, Settings};
-/// use expediter_types::{ModelId, Prng, ReplicaId, RequestId, Time, Tokens};
+/// use expediter_types::{ModelId, Prng, Prompt, ReplicaId, RequestId, Time, Tokens};
 ///
 /// let (replica, model) = (ReplicaId(1), ModelId(1));
 /// let mut dispatcher = Dispatcher::new(Settings::default(), Prng::new(1));
@@ -142,7 +142,7 @@ pub enum ProbeFailure {
 ///
 /// let request = Request {
 ///     model,
-///     prompt_tokens: Tokens(1_800),
+///     prompt: Prompt::opaque(Tokens(1_800)),
 ///     output_cap: Tokens(256),
 ///     stream: true,
 ///     wait_limit: None,

@@ -33,7 +33,7 @@ pub(crate) fn deadline(
         }
         (None, _) | (_, None) => silence.limit_max,
     };
-    let prompt = times(silence.per_prompt_token, request.prompt_tokens);
+    let prompt = times(silence.per_prompt_token, request.prompt.tokens());
     let unseen = if replica.reported.fresh(settings.stale_after, now) {
         Duration::ZERO
     } else {

@@ -4,8 +4,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use expediter_engine_sim::{BlockHash, FinishReason, Prompt, Request as Sequence};
-use expediter_types::{Prng, RequestId, Tokens};
+use expediter_engine_sim::{FinishReason, Request as Sequence};
+use expediter_types::{BlockHash, Prng, Prompt, RequestId, Tokens};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use hyper::header::CONTENT_TYPE;

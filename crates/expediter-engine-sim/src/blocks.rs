@@ -4,11 +4,7 @@
 //! free blocks, least recently used first; a block keeps its hash while it waits there and loses it when it is
 //! given out again; blocks with equal content are not merged.
 
-use std::collections::BTreeMap;
-
-use expediter_types::Blocks;
-
-use crate::prompt::BlockHash;
+use expediter_types::{BlockHash, BlockMap, Blocks};
 
 /// A block's place in the pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +22,7 @@ pub(crate) struct BlockPool {
     blocks: Vec<Block>,
     free: FreeQueue,
     /// The oldest block of each known hash; younger ones with equal content follow by `Block::twin`.
-    cached: BTreeMap<BlockHash, BlockId>,
+    cached: BlockMap<BlockId>,
     /// Free blocks that hold a known prefix.
     cached_free: u64,
 }
@@ -56,7 +52,7 @@ impl BlockPool {
         let mut pool = Self {
             blocks: vec![Block::default(); count as usize],
             free: FreeQueue::default(),
-            cached: BTreeMap::new(),
+            cached: BlockMap::default(),
             cached_free: 0,
         };
         (0..count).for_each(|index| pool.push_free(BlockId(index)));

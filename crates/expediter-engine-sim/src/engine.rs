@@ -1,6 +1,5 @@
 //! One replica's engine: requests in, steps out.
 
-use std::num::NonZeroU32;
 use std::time::Duration;
 
 use expediter_types::{BlockSize, Blocks, Prng, RequestId, Time, Tokens};
@@ -35,7 +34,7 @@ impl Settings {
     /// The defaults with the coefficients and the memory of a profile.
     pub fn of(profile: Profile) -> Self {
         Self {
-            block_size: BlockSize(const { NonZeroU32::new(16).unwrap() }),
+            block_size: BlockSize::DEFAULT,
             blocks: profile.blocks(),
             max_num_seqs: 256,
             max_num_batched_tokens: Tokens(2_048),

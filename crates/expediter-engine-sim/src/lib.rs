@@ -2,8 +2,8 @@
 //! long each forward pass takes. Driven step by step; no clock, no IO, and every draw comes from the caller.
 //!
 //! ```
-//! use expediter_engine_sim::{Engine, FinishReason, Prompt, Request, Settings};
-//! use expediter_types::{Prng, RequestId, Time, Tokens};
+//! use expediter_engine_sim::{Engine, FinishReason, Request, Settings};
+//! use expediter_types::{Prng, Prompt, RequestId, Time, Tokens};
 //!
 //! let mut rng = Prng::new(7);
 //! let mut engine = Engine::new(Settings::default());
@@ -25,12 +25,10 @@
 mod blocks;
 mod engine;
 mod profile;
-mod prompt;
 mod scheduler;
 mod step_time;
 
 pub use engine::{ArriveError, Engine, Settings, Stats, Step};
 pub use profile::{Profile, UnknownProfile};
-pub use prompt::{BlockHash, Prompt};
 pub use scheduler::{FinishReason, Life, Progress, Request};
 pub use step_time::{Batch, Coefficients};

@@ -3,10 +3,9 @@
 
 use std::collections::VecDeque;
 
-use expediter_types::{BlockSize, RequestId, Time, Tokens};
+use expediter_types::{BlockSize, Prompt, RequestId, Time, Tokens};
 
 use crate::blocks::{BlockId, BlockPool};
-use crate::prompt::Prompt;
 use crate::step_time::Batch;
 
 /// What a client asks of the engine.

@@ -16,6 +16,11 @@ pub struct Blocks(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BlockSize(pub NonZeroU32);
 
+impl BlockSize {
+    /// What vLLM takes on a GPU where it is not told otherwise.
+    pub const DEFAULT: Self = Self(NonZeroU32::new(16).unwrap());
+}
+
 impl Tokens {
     /// No tokens.
     pub const ZERO: Self = Self(0);

@@ -83,7 +83,7 @@ impl Dispatcher {
             }
         }
         let to_come = expected.saturating_sub(attempt.output_tokens).max(TO_COME_MIN);
-        let context = Tokens(request.prompt_tokens.0 / CONTEXT_SHARE);
+        let context = Tokens(request.prompt.tokens().0 / CONTEXT_SHARE);
         replica.ledger.recharge(&mut attempt.charge, context + to_come);
     }
 

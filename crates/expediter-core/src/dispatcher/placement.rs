@@ -99,7 +99,7 @@ impl Dispatcher {
 
     /// The tokens that a request means before any of its answer came.
     fn charge(&self, request: &Request) -> Tokens {
-        request.prompt_tokens + self.expected_answer(request)
+        request.prompt.tokens() + self.expected_answer(request)
     }
 
     /// The answer as long as it is expected: as answers usually are, but never beyond its cap.

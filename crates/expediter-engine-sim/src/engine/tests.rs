@@ -1,10 +1,11 @@
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 
 use proptest::prelude::*;
 
 use super::*;
-use crate::prompt::Prompt;
 use crate::scheduler::FinishReason;
+use expediter_types::Prompt;
 
 /// Four tokens a block, steps of exactly 10 ms.
 fn small(usable_blocks: u64, max_num_seqs: u32, max_num_batched_tokens: u64) -> Settings {

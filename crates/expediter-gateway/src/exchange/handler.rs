@@ -7,7 +7,7 @@ use std::task::Poll;
 
 use bytes::Bytes;
 use expediter_core::Request as CoreRequest;
-use expediter_types::{Time, Tokens};
+use expediter_types::{Prompt, Time, Tokens};
 use expediter_wire::request::{Cap, Edit, Endpoint, RequestScan, ScanError, scan, splice};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, Version, header};
 use hyper::body::Incoming;
@@ -295,7 +295,7 @@ fn open(
         id,
         CoreRequest {
             model: route.model_id,
-            prompt_tokens: scan.prompt.tokens(),
+            prompt: Prompt::opaque(scan.prompt.tokens()),
             output_cap: Tokens(cap.saturating_mul(choices(scan))),
             stream: scan.stream,
             wait_limit: None,

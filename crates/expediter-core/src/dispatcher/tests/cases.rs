@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use expediter_types::{EngineReport, Prng, Time, Tokens};
+use expediter_types::{EngineReport, Prng, Prompt, Time, Tokens};
 
 use super::pool::request;
 use super::world::{Answer, Script, World};
@@ -17,7 +17,7 @@ fn good(end: u64) -> Answer {
 }
 
 fn prompt(tokens: u64) -> Request {
-    Request { prompt_tokens: Tokens(tokens), ..request() }
+    Request { prompt: Prompt::opaque(Tokens(tokens)), ..request() }
 }
 
 #[test]

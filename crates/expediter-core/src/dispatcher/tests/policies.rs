@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use expediter_types::{ReplicaId, Tokens};
+use expediter_types::{Prompt, ReplicaId, Tokens};
 
 use super::pool::{Pool, request};
 use crate::{Decision, Policy, ProbeFailure, Request, Settings, UnknownPolicy, Verdict};
@@ -15,7 +15,7 @@ fn settings(policy: Policy) -> Settings {
 }
 
 fn prompt(tokens: u64) -> Request {
-    Request { prompt_tokens: Tokens(tokens), ..request() }
+    Request { prompt: Prompt::opaque(Tokens(tokens)), ..request() }
 }
 
 /// A pool of as many replicas as `prompts` has entries, with requests of those prompt lengths in flight at each.
@@ -181,7 +181,8 @@ fn what_we_sent_ourselves_is_not_counted_twice() {
 #[test]
 fn tokens_in_flight_fall_as_the_answer_goes_on() {
     let mut pool = Pool::ready(1, settings(Policy::LeastTokens));
-    let id = pool.send(Request { prompt_tokens: Tokens(1_600), output_cap: Tokens(200), ..request() });
+    let id =
+        pool.send(Request { prompt: Prompt::opaque(Tokens(1_600)), output_cap: Tokens(200), ..request() });
     let tokens = |pool: &Pool| pool.view(ReplicaId(0)).in_flight_tokens.0;
     assert_eq!(tokens(&pool), 1_800, "prompt and an answer as long as its cap");
     pool.dispatcher.first_output(id, pool.now);
@@ -197,7 +198,7 @@ fn tokens_in_flight_fall_as_the_answer_goes_on() {
 #[test]
 fn an_answer_is_expected_to_be_as_long_as_answers_are() {
     let mut pool = Pool::ready(1, settings(Policy::LeastTokens));
-    let uncapped = Request { prompt_tokens: Tokens(0), output_cap: Tokens(u64::MAX), ..request() };
+    let uncapped = Request { prompt: Prompt::opaque(Tokens(0)), output_cap: Tokens(u64::MAX), ..request() };
     let expected = |pool: &mut Pool| {
         let (id, _) = pool.arrive_with(uncapped.clone());
         let tokens = pool.view(ReplicaId(0)).in_flight_tokens.0;

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use expediter_types::{EngineReport, ModelId, Prng, ReplicaId, RequestId, Time, Tokens};
+use expediter_types::{EngineReport, ModelId, Prng, Prompt, ReplicaId, RequestId, Time, Tokens};
 
 use crate::{
     Decision, Dispatcher, Failure, Output, ProbeFailure, ProbeResult, Refusal, ReplicaState, ReplicaView,
@@ -17,7 +17,7 @@ pub(super) const MODEL: ModelId = ModelId(7);
 pub(super) fn request() -> Request {
     Request {
         model: MODEL,
-        prompt_tokens: Tokens(100),
+        prompt: Prompt::opaque(Tokens(100)),
         output_cap: Tokens(100),
         stream: true,
         wait_limit: None,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use expediter_types::{ReplicaId, RequestId, Time, Tokens};
+use expediter_types::{Prompt, ReplicaId, RequestId, Time, Tokens};
 
 use super::pool::{Pool, request};
 use crate::{Failure, Output, ReplicaState, Request, SetAsideCause, Settings};
@@ -40,7 +40,8 @@ fn silence_is_judged_by_what_is_known_of_the_replica() {
         if reports {
             pool.report(0, 0, 0, 5);
         }
-        let (id, replica) = pool.arrive_with(Request { prompt_tokens: Tokens(prompt), stream, ..request() });
+        let (id, replica) =
+            pool.arrive_with(Request { prompt: Prompt::opaque(Tokens(prompt)), stream, ..request() });
         assert_eq!(replica, A);
         pool.dispatcher.undrain(B, pool.now);
         let sent = pool.now;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use expediter_types::{EngineReport, ModelId, Prng, ReplicaId, RequestId, Time, Tokens};
+use expediter_types::{EngineReport, ModelId, Prng, Prompt, ReplicaId, RequestId, Time, Tokens};
 
 use crate::{
     Dispatcher, Failure, Output, Policy, ProbeFailure, ProbeResult, ReplicaState, Request, Settings, Verdict,
@@ -131,11 +131,11 @@ impl Run {
         let id = RequestId(self.next_request);
         let request = Request {
             model: MODELS[self.rng.below(20) / 19],
-            prompt_tokens: Tokens(if self.rng.below(50) == 0 {
+            prompt: Prompt::opaque(Tokens(if self.rng.below(50) == 0 {
                 u64::MAX
             } else {
                 self.rng.below(10_000) as u64
-            }),
+            })),
             output_cap: Tokens(if self.rng.below(50) == 0 { u64::MAX } else { self.rng.below(1_000) as u64 }),
             stream: self.rng.below(2) == 0,
             wait_limit: (self.rng.below(3) == 0).then(|| Duration::from_millis(self.rng.below(5_000) as u64)),

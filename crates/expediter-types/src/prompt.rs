@@ -1,8 +1,10 @@
-//! A prompt as the engine sees it: a length, and one chained hash for each block that may be shared.
+//! A prompt as engine and router see it: a length, and one chained hash for each block that may be shared.
 
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
-use expediter_types::{BlockSize, Tokens};
+use crate::{BlockSize, Tokens};
 
 /// Hash of one full block chained with all blocks before it: equal hash, equal prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -19,12 +21,44 @@ impl BlockHash {
     pub fn then(self, ids: &[u32]) -> Self {
         Self(ids.iter().fold(mix(self.0), |state, id| mix(state ^ u64::from(*id))))
     }
+
+    /// The hash of a block that is known by a number, not by its tokens, and follows `self`.
+    #[must_use]
+    pub const fn then_number(self, number: u64) -> Self {
+        Self(mix(mix(self.0) ^ number))
+    }
+}
+
+/// A map by block hash. The hash is its own: it is well mixed already. Its order means nothing, but is the same
+/// in every run; whoever walks over it must not care for the order.
+#[expect(clippy::disallowed_types, reason = "with a fixed hasher it is the same in every run")]
+pub type BlockMap<V> = HashMap<BlockHash, V, BuildHasherDefault<BlockHasher>>;
+
+/// Takes a [`BlockHash`] as it is.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct BlockHasher(u64);
+
+impl Hasher for BlockHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = mix(self.0 ^ u64::from(*byte));
+        }
+    }
+
+    fn write_u64(&mut self, hash: u64) {
+        self.0 = hash;
+    }
 }
 
 /// The tokens that a request brings, without their values: what can be shared is known by its hashes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Prompt {
     tokens: Tokens,
+    block_size: BlockSize,
     hashes: Arc<[BlockHash]>,
 }
 
@@ -54,18 +88,34 @@ impl Prompt {
             push(&seam);
         }
         tail.chunks_exact(size).for_each(push);
-        Self { tokens: Tokens(ids.len() as u64), hashes: hashes.into() }
+        Self { tokens: Tokens(ids.len() as u64), block_size, hashes: hashes.into() }
     }
 
     /// A prompt known by its block hashes only, as a trace gives them. Hashes beyond the prompt's full blocks
     /// belong to its output; where they are absent, those blocks are never shared.
-    pub fn from_hashes(tokens: Tokens, hashes: impl Into<Arc<[BlockHash]>>) -> Self {
-        Self { tokens, hashes: hashes.into() }
+    pub fn from_hashes(tokens: Tokens, block_size: BlockSize, hashes: impl Into<Arc<[BlockHash]>>) -> Self {
+        Self { tokens, block_size, hashes: hashes.into() }
+    }
+
+    /// A prompt of which nothing but the length is known.
+    pub fn opaque(tokens: Tokens) -> Self {
+        Self::from_hashes(tokens, BlockSize::DEFAULT, [])
     }
 
     /// The length of the prompt.
     pub const fn tokens(&self) -> Tokens {
         self.tokens
+    }
+
+    /// Tokens in each of the blocks that the hashes stand for.
+    pub const fn block_size(&self) -> BlockSize {
+        self.block_size
+    }
+
+    /// One hash for each full block of the prompt itself, as far as they are known.
+    pub fn prompt_hashes(&self) -> &[BlockHash] {
+        let full = usize::try_from(self.tokens.to_full_blocks(self.block_size).0).unwrap_or(usize::MAX);
+        &self.hashes[..full.min(self.hashes.len())]
     }
 
     /// One hash for each leading full block of prompt and, where known, output.
@@ -109,6 +159,11 @@ mod tests {
             let turn = Prompt::with_continuation(prompt, output, SIZE, 0);
             assert_eq!(turn.hashes(), Prompt::from_token_ids(&ids, SIZE, 0).hashes(), "cut at {cut}");
             assert_eq!(turn.tokens(), Tokens(cut as u64));
+            assert_eq!(
+                turn.prompt_hashes(),
+                Prompt::from_token_ids(prompt, SIZE, 0).hashes(),
+                "cut at {cut}"
+            );
         }
     }
 }

@@ -1,0 +1,23 @@
+//! Where requests come from.
+
+use expediter_types::{Arrival, Time};
+
+/// A source of requests. An open loop sends by the clock; a closed loop sends only after an answer.
+pub trait Workload {
+    /// The next request that is sent whatever becomes of the others, in order of time; `None` when there are no
+    /// more.
+    fn next(&mut self) -> Option<Arrival>;
+
+    /// The request that was the `nth` to be taken from this source (from 0, `next` and `follow_up` counted
+    /// together) has ended at `now`, well or not. What its client sends because of that, at `now` or later.
+    fn follow_up(&mut self, _nth: u64, _now: Time) -> Option<Arrival> {
+        None
+    }
+}
+
+/// Requests known beforehand, in order of time.
+impl<I: Iterator<Item = Arrival>> Workload for I {
+    fn next(&mut self) -> Option<Arrival> {
+        Iterator::next(self)
+    }
+}
