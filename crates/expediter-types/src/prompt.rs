@@ -1,6 +1,5 @@
 //! A prompt as engine and router see it: a length, and one chained hash for each block that may be shared.
 
-use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
@@ -32,7 +31,7 @@ impl BlockHash {
 /// A map by block hash. The hash is its own: it is well mixed already. Its order means nothing, but is the same
 /// in every run; whoever walks over it must not care for the order.
 #[expect(clippy::disallowed_types, reason = "with a fixed hasher it is the same in every run")]
-pub type BlockMap<V> = HashMap<BlockHash, V, BuildHasherDefault<BlockHasher>>;
+pub type BlockMap<V> = std::collections::HashMap<BlockHash, V, BuildHasherDefault<BlockHasher>>;
 
 /// Takes a [`BlockHash`] as it is.
 #[derive(Clone, Copy, Debug, Default)]
