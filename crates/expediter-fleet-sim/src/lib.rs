@@ -6,11 +6,17 @@
 //! | `scenario` | what is simulated, and what goes wrong |
 //! | `workload` | where requests come from |
 //! | `report` | what a run brought |
+//! | `summary` | what that amounts to |
+//! | `ceiling` | the highest rate that is sustained |
 
+mod ceiling;
 mod report;
 mod scenario;
+mod summary;
 mod workload;
 
+pub use ceiling::{Ceiling, CeilingSearch, find_ceiling};
 pub use report::{End, PoolReport, ReplicaReport, ReplicaSample, Report, RequestRecord, Sample};
 pub use scenario::{Fault, FaultAt, Pool, Scenario, Slo};
+pub use summary::{Counts, Distribution, Quantiles, Shares, Spread, Summary, meets_slo, spread};
 pub use workload::Workload;
