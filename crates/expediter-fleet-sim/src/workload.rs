@@ -1,6 +1,25 @@
-//! Where requests come from.
+//! Where requests come from. Generators are structs of parameters; `start` takes the seed and gives the requests,
+//! or says which parameter gives none. What a generator draws it draws from that seed alone.
 
 use expediter_types::{Arrival, Time};
+
+mod arrivals;
+mod capacity;
+mod content;
+mod draw;
+mod error;
+mod groups;
+mod lengths;
+mod rate;
+#[cfg(test)]
+pub(crate) mod testing;
+
+pub use arrivals::{Arrivals, Gaps};
+pub use capacity::Capacity;
+pub use error::WorkloadError;
+pub use groups::{Groups, Order};
+pub use lengths::Lengths;
+pub use rate::{Rate, Stage};
 
 /// A source of requests. An open loop sends by the clock; a closed loop sends only after an answer.
 pub trait Workload {
