@@ -4,7 +4,7 @@ set -eu
 cd "$(dirname "$0")"
 fixtures=../crates/expediter-wire/fixtures
 name() { echo "${1#"$fixtures"/}" | tr / _; }
-mkdir -p corpus/request_scan_splice corpus/sse corpus/answer corpus/metrics
+mkdir -p corpus/request_scan_splice corpus/sse corpus/answer corpus/metrics corpus/kv_events corpus/zmtp
 
 for file in "$fixtures"/v*/generate/*.req; do
   sed '1,/^\r$/d' "$file" >"corpus/request_scan_splice/$(name "$file")"
@@ -28,3 +28,10 @@ for file in "$fixtures"/v*/metrics/idle*.txt; do
   grep -v '^# ' "$file" | grep -v _bucket | head -c 8000 >"corpus/metrics/$(name "$file")"
 done
 cp "$fixtures"/cases/*.prom corpus/metrics/
+
+for file in "$fixtures"/v*/kv-events/*.msgpack "$fixtures"/cases/*.msgpack; do
+  cp "$file" "corpus/kv_events/$(name "$file")"
+done
+for file in "$fixtures"/zmtp/*.bin; do
+  { printf '\007\100'; cat "$file"; } >"corpus/zmtp/$(name "$file")"
+done

@@ -1,4 +1,4 @@
-//! Bytes to values and back: OpenAI JSON, SSE, HTTP/1.1 answers, engine metrics.
+//! Bytes to values and back: OpenAI JSON, SSE, HTTP/1.1 answers, engine metrics, KV events.
 //!
 //! Nothing here does IO or reads a clock, and nothing here panics on any bytes: what arrives from a client or
 //! from a replica is untrusted. Text that passes through is never rebuilt; readers find what the gateway needs
@@ -11,8 +11,10 @@ pub mod completion;
 pub mod error;
 pub mod frame;
 mod json;
+pub mod kv_events;
 pub mod metrics;
 pub mod models;
 mod number;
 pub mod request;
 pub mod sse;
+pub mod zmtp;

@@ -3,6 +3,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use expediter_wire::kv_events::{
+    BlockStored, Encoding, ExtraKey, Hash, KvEvent, KvEventBatch, decode, encode,
+};
 use expediter_wire::metrics::parse_metrics;
 use expediter_wire::models::parse_models;
 use expediter_wire::request::{Endpoint, ScanError, scan};
@@ -305,4 +308,53 @@ fn an_engine_refuses_what_the_scan_refuses() {
             assert_eq!(refusal.unwrap_err(), code, "{version}/{name}");
         }
     }
+}
+
+/// Written again they are the same bytes, so that neither reader nor writer leaves anything out.
+#[test]
+fn recorded_kv_events() {
+    for (name, payload) in captures("msgpack") {
+        invariants::kv_events::check(&payload);
+        let encoding = if name.starts_with("v0.16.0/") { Encoding::Arrays } else { Encoding::Mixed };
+        let batch = decode(&payload).unwrap();
+        assert_eq!((batch.unknown_events, batch.data_parallel_rank), (0, Some(0)), "{name}");
+        assert_eq!(encode(&batch, encoding), payload, "{name}");
+    }
+}
+
+#[test]
+fn recorded_kv_events_say_what_the_engine_did() {
+    let read = |name: &str| -> KvEventBatch { decode(&capture(name)).unwrap() };
+    let stored = |name: &str| -> BlockStored {
+        let stored = read(name).events.into_iter().find_map(|event| match event {
+            KvEvent::BlockStored(stored) => Some(stored),
+            KvEvent::BlockRemoved(_) | KvEvent::AllBlocksCleared => None,
+        });
+        stored.unwrap_or_else(|| panic!("{name} stores"))
+    };
+    let first = stored("v0.32.0/kv-events/ints-first.msgpack");
+    assert_eq!((first.block_size, first.block_hashes.len(), first.parent_block_hash), (32, 3, None));
+    assert_eq!(first.token_ids, (1000..1096).collect::<Vec<u32>>());
+    let next = stored("v0.32.0/kv-events/ints-parent.msgpack");
+    assert_eq!(next.parent_block_hash.as_ref(), first.block_hashes.first());
+    let older = stored("v0.16.0/kv-events/arrays-first.msgpack");
+    assert_eq!((older.block_size, older.block_hashes.len(), older.extra_keys), (16, 6, None));
+    let bytes = stored("v0.32.0/kv-events/bytes-first.msgpack");
+    assert!(bytes.block_hashes.iter().all(|hash| matches!(hash, Hash::Bytes(bytes) if bytes.len() == 32)));
+
+    let adapter = stored("v0.32.0/kv-events/ints-lora-with-salt.msgpack");
+    let key = |key: &str| ExtraKey::Text(key.into());
+    let adapters = Some(vec![key("lora-0")]);
+    let keys = vec![Some(vec![key("lora-0"), key("salt-A")]), adapters.clone(), adapters];
+    assert_eq!((adapter.lora_id, adapter.lora_name.as_deref()), (Some(1), Some("lora-0")));
+    assert_eq!(adapter.extra_keys, Some(keys));
+    let older = stored("v0.16.0/kv-events/arrays-lora-first.msgpack");
+    assert_eq!(older.lora_name.as_deref(), Some("lora-0"));
+
+    assert_eq!(read("v0.32.0/kv-events/ints-cleared.msgpack").events[0], KvEvent::AllBlocksCleared);
+    let evicting = read("v0.32.0/kv-events/ints-fill-5-320-tokens.msgpack").events;
+    let removed: Vec<&KvEvent> =
+        evicting.iter().take_while(|event| matches!(event, KvEvent::BlockRemoved(_))).collect();
+    assert_eq!((removed.len(), evicting.len()), (2, 3), "removals come first, one hash each");
+    assert_eq!(removed[0], removed[1], "what was stored twice is removed twice");
 }

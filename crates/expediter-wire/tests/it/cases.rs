@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 
+use expediter_wire::kv_events::{Encoding, Hash, KvEvent, KvEventsError, decode, encode};
 use expediter_wire::metrics::parse_metrics;
 use expediter_wire::request::{Endpoint, ScanError, scan};
 use expediter_wire::sse::{EventKind, EventSplitter, Usage, inspect};
@@ -133,5 +134,69 @@ fn adapters_do_not_disturb_the_load() {
         assert_eq!((reading.report.running, reading.report.waiting), (Some(0), Some(0)), "{name}");
         assert_eq!(reading.report.kv_usage, Some(kv_usage), "{name}");
         assert_eq!((reading.engines, reading.malformed_lines), (1, 0), "{name}");
+    }
+}
+
+/// K03: positional arrays or maps, integers or bytes, and mixtures of them.
+#[test]
+fn kv_events_of_every_format_say_the_same() {
+    let bytes = |hash: &Hash| matches!(hash, Hash::Bytes(bytes) if bytes.len() == 32);
+    let cases: [(&str, u32, bool, Option<u32>); 4] = [
+        ("K03a-array-int", 5000, false, None),
+        ("K03b-array-bytes", 5100, true, Some(0)),
+        ("K03c-map-bytes", 5200, true, Some(0)),
+        ("K03e-mixed-int", 5300, false, Some(0)),
+    ];
+    for (name, first_id, in_bytes, rank) in cases {
+        let payload = input(&format!("{name}.msgpack"));
+        invariants::kv_events::check(&payload);
+        let batch = decode(&payload).unwrap();
+        assert_eq!(
+            (batch.timestamp, batch.data_parallel_rank, batch.unknown_events),
+            (1.0, rank, 0),
+            "{name}"
+        );
+        let [KvEvent::BlockStored(stored)] = &batch.events[..] else { panic!("{name}: {batch:?}") };
+        assert_eq!(stored.token_ids, (first_id..first_id + 32).collect::<Vec<u32>>(), "{name}");
+        assert_eq!((stored.block_size, stored.block_hashes.len(), &stored.parent_block_hash), (16, 2, &None));
+        assert!(stored.block_hashes.iter().all(|hash| bytes(hash) == in_bytes), "{name}");
+        for encoding in [Encoding::Mixed, Encoding::Maps, Encoding::Arrays] {
+            let again = decode(&encode(&batch, encoding)).unwrap();
+            let [KvEvent::BlockStored(again)] = &again.events[..] else { panic!("{name}: {again:?}") };
+            assert_eq!((&again.token_ids, &again.block_hashes), (&stored.token_ids, &stored.block_hashes));
+        }
+    }
+    let garbage = decode(&input("K03d-garbage.msgpack")).unwrap_err();
+    assert_eq!(garbage, KvEventsError::Truncated { at: 10 });
+}
+
+/// K01 and K02: what stood in the caches of the replicas.
+#[test]
+fn kv_events_of_restarts_and_gaps_can_be_read() {
+    let cases = [
+        ("K01-A-seq0", "2 stored"),
+        ("K01-B-before-seq0", "4 stored"),
+        ("K01-B-after-seq0", "1 stored"),
+        ("K02-A-seq0", "2 stored 2 stored"),
+        ("K02-B-seq0", "4 stored"),
+        ("K02-B-seq1", "4 removed"),
+        ("K02-B-seq2", "4 stored"),
+        ("K02-B-seq3", "1 stored"),
+    ];
+    for (name, expected) in cases {
+        let payload = input(&format!("{name}.msgpack"));
+        invariants::kv_events::check(&payload);
+        let batch = decode(&payload).unwrap();
+        let said: Vec<String> = batch
+            .events
+            .iter()
+            .map(|event| match event {
+                KvEvent::BlockStored(event) => format!("{} stored", event.block_hashes.len()),
+                KvEvent::BlockRemoved(event) => format!("{} removed", event.block_hashes.len()),
+                KvEvent::AllBlocksCleared => "cleared".to_owned(),
+            })
+            .collect();
+        assert_eq!(said.join(" "), expected, "{name}");
+        assert_eq!(encode(&batch, Encoding::Mixed), payload, "{name}");
     }
 }

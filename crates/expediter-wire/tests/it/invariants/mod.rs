@@ -4,9 +4,11 @@
 
 pub(crate) mod answer;
 pub(crate) mod frame;
+pub(crate) mod kv_events;
 pub(crate) mod metrics;
 pub(crate) mod request;
 pub(crate) mod sse;
+pub(crate) mod zmtp;
 
 /// Cuts `bytes` into pieces of the lengths that `lengths` repeats; a length of 0 is an empty piece.
 pub(crate) fn pieces<'a>(mut bytes: &'a [u8], lengths: &[u8]) -> Vec<&'a [u8]> {
