@@ -165,6 +165,8 @@ impl Job {
                     prompt: Prompt::with_continuation(&prompt.ids, &output, block_size, salt),
                     output: Tokens(words.len() as u64),
                     ends_with,
+                    adapter: None,
+                    priority: 0,
                 };
                 let sink = Sink { index: choices.len(), outputs: sender.clone() };
                 // An error means that the replica is being shut down; then this connection is, too.

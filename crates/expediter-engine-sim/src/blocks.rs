@@ -1,10 +1,15 @@
 //! Paged KV memory: which blocks are used, which are free, and which free ones still hold a known prefix.
 //!
 //! Rules of vLLM's `BlockPool` and `FreeKVCacheBlockQueue` (`vllm/v1/core/block_pool.py`, 0.32.0): one queue of
-//! free blocks, least recently used first; a block keeps its hash while it waits there and loses it when it is
-//! given out again; blocks with equal content are not merged.
+//! free blocks, the next to be given out first; a block keeps its hash while it waits there and loses it when it is
+//! given out again; blocks with equal content are not merged; a block without a hash goes to the front of the queue
+//! when it becomes free, one with a hash to its end.
 
-use expediter_types::{BlockHash, BlockMap, Blocks};
+use std::ops::Range;
+
+use expediter_types::{BlockHash, BlockMap, Blocks, ModelId, RequestId};
+
+use crate::events::KvEvent;
 
 /// A block's place in the pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,10 +26,19 @@ impl BlockId {
 pub(crate) struct BlockPool {
     blocks: Vec<Block>,
     free: FreeQueue,
-    /// The oldest block of each known hash; younger ones with equal content follow by `Block::twin`.
-    cached: BlockMap<BlockId>,
+    cached: BlockMap<Twins>,
     /// Free blocks that hold a known prefix.
     cached_free: u64,
+    /// What happened to the cache since they were last taken, where anybody wants to know.
+    events: Option<Vec<KvEvent>>,
+}
+
+/// The blocks that hold the same content, linked by `Block::older` and `younger`. The oldest is the one that a
+/// lookup finds.
+#[derive(Clone, Copy, Debug)]
+struct Twins {
+    oldest: BlockId,
+    youngest: BlockId,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -32,9 +46,17 @@ struct Block {
     /// Sequences that hold it. It is in the free queue exactly while this is 0.
     references: u32,
     hash: Option<BlockHash>,
-    twin: Option<BlockId>,
+    older: Option<BlockId>,
+    younger: Option<BlockId>,
     previous: Option<BlockId>,
     next: Option<BlockId>,
+}
+
+/// Whose blocks are stored, for whoever hears of it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Owner {
+    pub(crate) request: RequestId,
+    pub(crate) adapter: Option<ModelId>,
 }
 
 /// A doubly linked list through `Block::previous` and `next`: a hit leaves from the middle.
@@ -47,13 +69,14 @@ struct FreeQueue {
 
 impl BlockPool {
     /// A pool of `blocks`, all free and empty. vLLM keeps one of its blocks as a null block; leave it out.
-    pub(crate) fn new(blocks: Blocks) -> Self {
+    pub(crate) fn new(blocks: Blocks, kv_events: bool) -> Self {
         let count = u32::try_from(blocks.0).unwrap_or(u32::MAX);
         let mut pool = Self {
             blocks: vec![Block::default(); count as usize],
             free: FreeQueue::default(),
             cached: BlockMap::default(),
             cached_free: 0,
+            events: kv_events.then(Vec::new),
         };
         (0..count).for_each(|index| pool.push_free(BlockId(index)));
         pool
@@ -79,9 +102,14 @@ impl BlockPool {
         Blocks(self.in_use().0 + self.cached_free)
     }
 
-    /// The longest known prefix of `hashes`, as its blocks in order.
-    pub(crate) fn lookup(&self, hashes: &[BlockHash]) -> Vec<BlockId> {
-        hashes.iter().map_while(|hash| self.cached.get(hash).copied()).collect()
+    /// The block that holds the prefix that `hash` stands for.
+    pub(crate) fn find(&self, hash: BlockHash) -> Option<BlockId> {
+        self.cached.get(&hash).map(|twins| twins.oldest)
+    }
+
+    /// Whether the block still holds the prefix that `hash` stands for.
+    pub(crate) fn holds(&self, id: BlockId, hash: BlockHash) -> bool {
+        self.blocks[id.index()].hash == Some(hash)
     }
 
     /// How many of these are free at present, so that taking them leaves fewer blocks to allocate.
@@ -89,7 +117,7 @@ impl BlockPool {
         Blocks(blocks.iter().filter(|block| self.blocks[block.index()].references == 0).count() as u64)
     }
 
-    /// One more sequence holds each of `blocks`, which a `lookup` since the last change returned.
+    /// One more sequence holds each of `blocks`, which were found since the last change.
     pub(crate) fn take(&mut self, blocks: &[BlockId]) {
         for &id in blocks {
             if self.blocks[id.index()].references == 0 {
@@ -100,65 +128,119 @@ impl BlockPool {
         }
     }
 
-    /// Gives out the least recently used free block. What it held is forgotten.
+    /// Gives out the first free block. What it held is forgotten.
     pub(crate) fn allocate(&mut self) -> Option<BlockId> {
         let id = self.free.first?;
         self.remove_free(id);
-        if self.blocks[id.index()].hash.is_some() {
-            self.forget(id);
+        if let Some(hash) = self.blocks[id.index()].hash.take() {
+            self.forget(id, hash);
             self.cached_free -= 1;
+            if let Some(events) = &mut self.events {
+                events.push(KvEvent::Removed { hash });
+            }
         }
         self.blocks[id.index()].references = 1;
         Some(id)
     }
 
-    /// The block holds the prefix that `hash` stands for: a lookup may find it from now on.
-    pub(crate) fn remember(&mut self, id: BlockId, hash: BlockHash) {
-        debug_assert!(self.blocks[id.index()].references > 0, "only a block in use is filled");
-        if self.blocks[id.index()].hash.is_some() {
-            return;
+    /// The blocks at `places` of a sequence are full: they may be found by their hashes from now on. `hash_at` says
+    /// which prefix a place of the sequence stands for.
+    pub(crate) fn store(
+        &mut self,
+        blocks: &[BlockId],
+        places: Range<usize>,
+        owner: Owner,
+        hash_at: impl Fn(usize) -> BlockHash,
+    ) {
+        for place in places.clone() {
+            self.remember(blocks[place], hash_at(place));
         }
-        self.blocks[id.index()].hash = Some(hash);
-        let Some(&oldest) = self.cached.get(&hash) else {
-            self.cached.insert(hash, id);
-            return;
-        };
-        let mut last = oldest;
-        while let Some(twin) = self.blocks[last.index()].twin {
-            last = twin;
+        if let Some(events) = &mut self.events {
+            events.push(KvEvent::Stored {
+                parent: places.start.checked_sub(1).map(&hash_at),
+                first_block: places.start,
+                hashes: places.map(hash_at).collect(),
+                request: owner.request,
+                adapter: owner.adapter,
+            });
         }
-        self.blocks[last.index()].twin = Some(id);
     }
 
-    /// A sequence lets go of its `blocks`, given in order. They are freed from the tail, so that the tail of a
-    /// prefix is given out before its head.
+    fn remember(&mut self, id: BlockId, hash: BlockHash) {
+        debug_assert!(self.blocks[id.index()].references > 0, "only a block in use is filled");
+        debug_assert!(self.blocks[id.index()].hash.is_none(), "a block is filled once");
+        self.blocks[id.index()].hash = Some(hash);
+        let Some(twins) = self.cached.get_mut(&hash) else {
+            self.cached.insert(hash, Twins { oldest: id, youngest: id });
+            return;
+        };
+        let older = std::mem::replace(&mut twins.youngest, id);
+        self.blocks[id.index()].older = Some(older);
+        self.blocks[older.index()].younger = Some(id);
+    }
+
+    /// A sequence lets go of its `blocks`, given in order. Those that can be found again are freed from the tail, so
+    /// that the tail of a prefix is given out before its head; the others are given out before all, tail first.
     pub(crate) fn release(&mut self, blocks: &[BlockId]) {
-        for &id in blocks.iter().rev() {
+        for &id in blocks {
             let block = &mut self.blocks[id.index()];
             block.references -= 1;
-            if block.references == 0 {
-                self.cached_free += u64::from(block.hash.is_some());
+            if block.references == 0 && block.hash.is_none() {
+                self.push_free_first(id);
+            }
+        }
+        for &id in blocks.iter().rev() {
+            let block = &self.blocks[id.index()];
+            if block.references == 0 && block.hash.is_some() {
+                self.cached_free += 1;
                 self.push_free(id);
             }
         }
     }
 
-    /// Takes the block's hash away, and the block out of the chain of its twins.
-    fn forget(&mut self, id: BlockId) {
-        let Some(hash) = self.blocks[id.index()].hash.take() else { return };
-        let twin = self.blocks[id.index()].twin.take();
-        let oldest = self.cached[&hash];
-        if oldest != id {
-            let mut before = oldest;
-            while let Some(next) = self.blocks[before.index()].twin.filter(|next| *next != id) {
-                before = next;
-            }
-            self.blocks[before.index()].twin = twin;
-        } else if let Some(twin) = twin {
-            self.cached.insert(hash, twin);
-        } else {
-            self.cached.remove(&hash);
+    /// Forgets what all blocks hold, and says whether it did: not while a sequence holds one.
+    pub(crate) fn reset(&mut self) -> bool {
+        if self.in_use() > Blocks(0) {
+            return false;
         }
+        self.cached.clear();
+        self.cached_free = 0;
+        for block in &mut self.blocks {
+            (block.hash, block.older, block.younger) = (None, None, None);
+        }
+        if let Some(events) = &mut self.events {
+            events.push(KvEvent::Cleared);
+        }
+        true
+    }
+
+    /// Moves what happened to the cache to the end of `events`.
+    pub(crate) fn take_events(&mut self, events: &mut Vec<KvEvent>) {
+        if let Some(own) = &mut self.events {
+            events.append(own);
+        }
+    }
+
+    /// Takes the block out of the chain of its twins, who hold the same `hash`.
+    fn forget(&mut self, id: BlockId, hash: BlockHash) {
+        let block = &mut self.blocks[id.index()];
+        let (older, younger) = (block.older.take(), block.younger.take());
+        if let Some(older) = older {
+            self.blocks[older.index()].younger = younger;
+        }
+        if let Some(younger) = younger {
+            self.blocks[younger.index()].older = older;
+        }
+        match (older, younger) {
+            (None, None) => _ = self.cached.remove(&hash),
+            (None, Some(oldest)) => self.twins(hash).oldest = oldest,
+            (Some(youngest), None) => self.twins(hash).youngest = youngest,
+            (Some(_), Some(_)) => {}
+        }
+    }
+
+    fn twins(&mut self, hash: BlockHash) -> &mut Twins {
+        self.cached.get_mut(&hash).expect("a block with a hash is known by it")
     }
 
     fn push_free(&mut self, id: BlockId) {
@@ -168,6 +250,17 @@ impl BlockPool {
         match last {
             Some(last) => self.blocks[last.index()].next = Some(id),
             None => self.free.first = Some(id),
+        }
+        self.free.len += 1;
+    }
+
+    fn push_free_first(&mut self, id: BlockId) {
+        let first = self.free.first.replace(id);
+        self.blocks[id.index()].previous = None;
+        self.blocks[id.index()].next = first;
+        match first {
+            Some(first) => self.blocks[first.index()].previous = Some(id),
+            None => self.free.last = Some(id),
         }
         self.free.len += 1;
     }

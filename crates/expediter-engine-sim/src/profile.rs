@@ -1,13 +1,152 @@
-//! The sets of coefficients that ship with the program.
+//! Calibrations: what a step costs, and how many KV blocks there are, of a model on a number of cards.
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::LazyLock;
 
 use expediter_types::Blocks;
 
 use crate::step_time::Coefficients;
 
-/// A model on a number of cards, with the coefficients fitted to it.
+/// What was measured of a model on a number of cards.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Calibration {
+    /// Its name in settings: no white space.
+    pub name: String,
+    /// What a step costs.
+    pub coefficients: Coefficients,
+    /// KV blocks of 16 tokens that fit beside the weights, as the engine reports them.
+    pub blocks: Blocks,
+    /// Bytes of such a block on one card.
+    pub block_bytes: u64,
+}
+
+/// Calibrations by name.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ProfileSet {
+    calibrations: Vec<Calibration>,
+}
+
+impl ProfileSet {
+    /// Reads a table: one calibration a line, its fields as in [`ProfileSet::FIELDS`], apart by spaces. Empty lines
+    /// and what follows a `#` say nothing.
+    ///
+    /// # Errors
+    /// The first line that is none, with the field that is wrong.
+    pub fn parse(text: &str) -> Result<Self, ProfileError> {
+        let mut set = Self::default();
+        for (line, number) in text.lines().zip(1..) {
+            let line = line.split('#').next().unwrap_or_default();
+            let fields: Vec<&str> = line.split_whitespace().collect();
+            if fields.is_empty() {
+                continue;
+            }
+            let calibration = parse_line(&fields, number)?;
+            if set.get(&calibration.name).is_some() {
+                return Err(ProfileError::Twice { line: number, name: calibration.name });
+            }
+            set.calibrations.push(calibration);
+        }
+        Ok(set)
+    }
+
+    /// The fields of a line. All but the name are numbers, not negative; see [`Coefficients`] and [`Calibration`].
+    pub const FIELDS: [&'static str; 11] =
+        ["name", "c0", "w1", "g", "g0", "a", "k", "b", "pp", "blocks", "block_bytes"];
+
+    /// The calibrations that ship with the program.
+    pub fn shipped() -> &'static Self {
+        static SHIPPED: LazyLock<ProfileSet> = LazyLock::new(|| {
+            ProfileSet::parse(include_str!("profiles.txt")).expect("a test reads the shipped table")
+        });
+        &SHIPPED
+    }
+
+    /// The calibration of this name.
+    pub fn get(&self, name: &str) -> Option<&Calibration> {
+        self.calibrations.iter().find(|calibration| calibration.name == name)
+    }
+
+    /// All of them, in order of the table.
+    pub fn iter(&self) -> impl Iterator<Item = &Calibration> {
+        self.calibrations.iter()
+    }
+}
+
+/// What is wrong with a table of calibrations.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ProfileError {
+    /// A line that is cut short, or too long.
+    #[error("line {line} has {found} fields, not {}: {}", ProfileSet::FIELDS.len(), ProfileSet::FIELDS.join(" "))]
+    Fields {
+        /// The line, from 1.
+        line: u32,
+        /// How many there are.
+        found: usize,
+    },
+    /// A field that is no number, or none that can be.
+    #[error(
+        "line {line}: `{field}` is `{value}`, and must be a number that is not negative{}",
+        remedy(field)
+    )]
+    Number {
+        /// The line, from 1.
+        line: u32,
+        /// The name of the field.
+        field: &'static str,
+        /// What it says.
+        value: String,
+    },
+    /// A name that an earlier line has.
+    #[error("line {line}: `{name}` is there already; give it another name")]
+    Twice {
+        /// The line, from 1.
+        line: u32,
+        /// The name.
+        name: String,
+    },
+}
+
+fn remedy(field: &str) -> &'static str {
+    match field {
+        "blocks" | "block_bytes" => " and has no fraction, and is at least 2",
+        _ => "",
+    }
+}
+
+fn parse_line(fields: &[&str], line: u32) -> Result<Calibration, ProfileError> {
+    if fields.len() != ProfileSet::FIELDS.len() {
+        return Err(ProfileError::Fields { line, found: fields.len() });
+    }
+    let wrong = |index: usize| ProfileError::Number {
+        line,
+        field: ProfileSet::FIELDS[index],
+        value: fields[index].to_owned(),
+    };
+    let number = |index: usize| {
+        let value: Option<f64> = fields[index].parse().ok();
+        value.filter(|value| value.is_finite() && *value >= 0.0).ok_or_else(|| wrong(index))
+    };
+    // The null block and one more.
+    let whole = |index: usize| {
+        let value: Option<u64> = fields[index].parse().ok();
+        value.filter(|value| *value >= 2).ok_or_else(|| wrong(index))
+    };
+    let coefficients = Coefficients {
+        c0: number(1)?,
+        w1: number(2)?,
+        g: number(3)?,
+        g0: number(4)?,
+        a: number(5)?,
+        k: number(6)?,
+        b: number(7)?,
+        pp: number(8)?,
+    };
+    let (name, blocks, block_bytes) = (fields[0].to_owned(), Blocks(whole(9)?), whole(10)?);
+    Ok(Calibration { name, coefficients, blocks, block_bytes })
+}
+
+/// A calibration that ships with the program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Profile {
     /// Llama-3-8B on one A100-80GB; fitted to measured kernels (mean error 3.4 %).
@@ -17,8 +156,7 @@ pub enum Profile {
     Llama3_70bTp2A100,
     /// Llama-3-70B on four A100-80GB; fitted to measured kernels (mean error 2.9 %).
     Llama3_70bTp4A100,
-    /// Qwen3-32B on two H100-80GB; set by hand to two published points: 8,192 tokens in 0.40 s, and 11 ms a
-    /// token at 3 requests a second.
+    /// Qwen3-32B on two H100-80GB; set by hand to two published points.
     Qwen3_32bTp2H100,
 }
 
@@ -37,29 +175,19 @@ impl Profile {
         }
     }
 
-    /// What a step costs. Sources: Vidur's profiles (dense layers, `microsoft/vidur`, MIT) and aiconfigurator's
-    /// (attention, LM head, all-reduce on vLLM 0.14.0, `ai-dynamo/aiconfigurator`, Apache-2.0), 3,000 random
-    /// steps a model.
-    #[rustfmt::skip] // a table: one row a profile
-    pub const fn coefficients(self) -> Coefficients {
-        match self {
-            Self::Llama3_8bTp1A100 =>  Coefficients { c0: 10.941, w1: 0.028_67, g: 0.067_168, g0: 4.530, a: 3.847e-6, k: 8.319e-5, b: 0.004_08, pp: 0.376 },
-            Self::Llama3_70bTp2A100 => Coefficients { c0: 47.713, w1: 0.147_64, g: 0.336_915, g0: 20.686, a: 9.020e-6, k: 1.156_6e-4, b: 0.009_25, pp: 0.857 },
-            Self::Llama3_70bTp4A100 => Coefficients { c0: 27.520, w1: 0.089_34, g: 0.186_662, g0: 10.738, a: 4.530e-6, k: 5.923e-5, b: 0.005_57, pp: 0.850 },
-            Self::Qwen3_32bTp2H100 =>  Coefficients { c0: 9.7, w1: 0.010, g: 0.043_5, g0: 2.0, a: 1.05e-6, k: 5.3e-5, b: 0.01, pp: 0.3 },
-        }
+    /// What was measured; the table says where.
+    pub fn calibration(self) -> &'static Calibration {
+        ProfileSet::shipped().get(self.name()).expect("a test looks up each")
     }
 
-    /// KV blocks of 16 tokens that fit beside the weights at `gpu_memory_utilization` 0.9. The 8B's number is
-    /// from a start-up log of vLLM, the others are arithmetic: memory left ÷ KV bytes of a block on one card.
-    pub const fn blocks(self) -> Blocks {
-        match self {
-            Self::Llama3_8bTp1A100 => Blocks(27_853),
-            Self::Llama3_70bTp2A100 => Blocks(1_550),
-            Self::Llama3_70bTp4A100 => Blocks(30_000),
-            // (71.2 - 30.5 - 1.7) GiB ÷ (2 · 64 layers · 4 KV heads · 128 · 2 bytes · 16 tokens).
-            Self::Qwen3_32bTp2H100 => Blocks(19_900),
-        }
+    /// What a step costs.
+    pub fn coefficients(self) -> Coefficients {
+        self.calibration().coefficients
+    }
+
+    /// KV blocks of 16 tokens that fit beside the weights at `gpu_memory_utilization` 0.9.
+    pub fn blocks(self) -> Blocks {
+        self.calibration().blocks
     }
 }
 
@@ -96,5 +224,39 @@ mod tests {
         }
         let error = "gpt".parse::<Profile>().unwrap_err();
         assert!(error.to_string().contains("llama3_8b_tp1_a100_80g"), "{error}");
+    }
+
+    #[test]
+    fn every_profile_is_in_the_shipped_table_and_no_other() {
+        let names: Vec<&str> = ProfileSet::shipped().iter().map(|one| one.name.as_str()).collect();
+        assert_eq!(names, Profile::ALL.map(Profile::name));
+        assert_eq!(Profile::default().blocks(), Blocks(27_853), "from a start-up log of vLLM");
+        assert!((Profile::Llama3_70bTp2A100.coefficients().g - 0.336_915).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_wrong_table_says_which_line_and_field() {
+        let cases = [
+            (
+                "# nothing\n\nm 1 2 3",
+                "line 3 has 4 fields, not 11: name c0 w1 g g0 a k b pp blocks block_bytes",
+            ),
+            ("m 1 2 3 4 x 6 7 8 9 10", "line 1: `a` is `x`, and must be a number that is not negative"),
+            ("m 1 2 3 4 5 6 -7 8 9 10", "line 1: `b` is `-7`, and must be a number that is not negative"),
+            ("m 1 2 3 4 5 6 inf 8 9 10", "line 1: `b` is `inf`, and must be a number that is not negative"),
+            (
+                "m 1 2 3 4 5 6 7 8 9.5 10",
+                "line 1: `blocks` is `9.5`, and must be a number that is not negative and has no fraction, and is at least 2",
+            ),
+            (
+                "m 1 2 3 4 5 6 7 8 9 10\nm 1 2 3 4 5 6 7 8 9 10",
+                "line 2: `m` is there already; give it another name",
+            ),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(ProfileSet::parse(text).unwrap_err().to_string(), expected, "{text}");
+        }
+        let set = ProfileSet::parse("m 1 2 3 4 5 6 7 8 9 10 # mine").unwrap();
+        assert_eq!(set.get("m").map(|one| (one.blocks, one.block_bytes)), Some((Blocks(9), 10)));
     }
 }

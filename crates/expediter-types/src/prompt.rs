@@ -3,16 +3,25 @@
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
-use crate::{BlockSize, Tokens};
+use crate::{BlockSize, ModelId, Tokens};
 
 /// Hash of one full block chained with all blocks before it: equal hash, equal prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BlockHash(pub u64);
 
 impl BlockHash {
-    /// The parent of every first block. `salt` keeps apart what must not share blocks: adapters, cache salts.
+    /// The parent of every first block. `salt` keeps apart what must not share blocks: see [`BlockHash::salt`].
     pub const fn root(salt: u64) -> Self {
         Self(mix(salt ^ 0x6a09_e667_f3bc_c908))
+    }
+
+    /// The salt of a root under which an adapter's blocks are found, and under a client's cache salt only its own.
+    /// The base model without one has salt 0.
+    pub const fn salt(adapter: Option<ModelId>, cache_salt: u64) -> u64 {
+        match adapter {
+            None => cache_salt,
+            Some(ModelId(id)) => mix(mix(cache_salt) ^ id as u64),
+        }
     }
 
     /// The hash of the block that holds `ids` and follows `self`.
@@ -148,6 +157,18 @@ mod tests {
         assert_eq!(a[0], hashes(&[1, 2, 3, 4], 0)[0]);
         assert_ne!(a[1], hashes(&[0, 2, 3, 4, 5, 6, 7, 8], 0)[1], "a later block knows its parents");
         assert_ne!(a[0], hashes(&[1, 2, 3, 4], 1)[0], "a salt keeps apart");
+    }
+
+    #[test]
+    fn adapters_and_salts_share_nothing() {
+        let salts = [None, Some(ModelId(0)), Some(ModelId(1))]
+            .into_iter()
+            .flat_map(|adapter| [0, 1].map(|cache_salt| BlockHash::salt(adapter, cache_salt)));
+        let mut roots: Vec<BlockHash> = salts.map(BlockHash::root).collect();
+        roots.sort();
+        roots.dedup();
+        assert_eq!(roots.len(), 6);
+        assert_eq!(BlockHash::salt(None, 0), 0);
     }
 
     #[test]

@@ -4,8 +4,9 @@ use std::num::NonZeroU32;
 use proptest::prelude::*;
 
 use super::*;
-use crate::scheduler::FinishReason;
-use expediter_types::Prompt;
+use crate::FinishReason;
+use crate::step_time::Coefficients;
+use expediter_types::{BlockSize, Prompt};
 
 /// Four tokens a block, steps of exactly 10 ms.
 fn small(usable_blocks: u64, max_num_seqs: u32, max_num_batched_tokens: u64) -> Settings {
@@ -18,7 +19,7 @@ fn small(usable_blocks: u64, max_num_seqs: u32, max_num_batched_tokens: u64) -> 
         coefficients: flat,
         host_overhead: Duration::ZERO,
         noise_sigma: 0.0,
-        enable_prefix_caching: true,
+        ..Settings::default()
     }
 }
 
@@ -43,6 +44,8 @@ fn request(ask: Ask, settings: &Settings) -> Request {
         prompt: Prompt::with_continuation(prompt, output, settings.block_size, 0),
         output: Tokens(u64::from(ask.output)),
         ends_with: FinishReason::Length,
+        adapter: None,
+        priority: 0,
     }
 }
 
@@ -56,10 +59,10 @@ fn schedule(settings: Settings, asks: &[Ask]) -> Vec<String> {
     }
     let (mut rng, mut now, mut lines) = (Prng::new(0), Time::ZERO, Vec::new());
     while let Some(step) = engine.begin_step(now, &mut rng) {
-        let (running, waiting) = engine.scheduler.plan();
+        let running = engine.scheduler.sequences();
         let batch: Vec<String> =
-            running.iter().map(|(id, tokens)| format!("{}:{}", id.0, tokens.0)).collect();
-        let queue: Vec<String> = waiting.iter().map(|id| id.0.to_string()).collect();
+            running.iter().map(|one| format!("{}:{}", one.request.id.0, one.scheduled.0)).collect();
+        let queue: Vec<String> = engine.scheduler.waiting().ids().iter().map(|id| id.0.to_string()).collect();
         let stats = engine.stats();
         let mut parts = vec![format!("run {}", batch.join(" "))];
         if !queue.is_empty() {
@@ -131,7 +134,7 @@ fn a_preempted_sequence_comes_before_all_that_wait() {
 
 #[test]
 fn in_a_step_that_preempts_nobody_is_admitted() {
-    let settings = Settings { enable_prefix_caching: false, ..small(6, 8, 9) };
+    let settings = Settings { enable_prefix_caching: false, reserve_full_sequence: false, ..small(6, 8, 9) };
     assert_schedule(
         settings,
         &[ask(1, 1, 8, 5), ask(2, 2, 16, 1)],
