@@ -5,21 +5,31 @@ use expediter_types::{Arrival, Time};
 
 mod arrivals;
 mod capacity;
+mod chat_threads;
+mod closed_loop;
 mod content;
 mod draw;
 mod error;
 mod groups;
 mod lengths;
 mod rate;
+mod replay;
+mod sessions;
+mod tenants;
 #[cfg(test)]
 pub(crate) mod testing;
 
 pub use arrivals::{Arrivals, Gaps};
 pub use capacity::Capacity;
+pub use chat_threads::ChatThreads;
+pub use closed_loop::Clients;
 pub use error::WorkloadError;
 pub use groups::{Groups, Order};
 pub use lengths::Lengths;
 pub use rate::{Rate, Stage};
+pub use replay::{Longer, Pace, Replay};
+pub use sessions::{CodeGeneration, Range, Reasoning};
+pub use tenants::{Rival, RivalTenants, Tenant, TenantMix};
 
 /// A source of requests. An open loop sends by the clock; a closed loop sends only after an answer.
 pub trait Workload {

@@ -29,32 +29,19 @@ pub(super) fn gamma(shape: f64, rng: &mut Prng) -> f64 {
     }
 }
 
-/// Ranks from 0, the `n`th drawn in proportion to `(n + 1)^-exponent`.
-#[derive(Clone, Debug)]
-pub(super) struct Zipf {
-    /// Weights added up to each rank.
-    sums: Vec<f64>,
-}
-
-impl Zipf {
-    /// `ranks` of them, at least one; an exponent of 0 makes all alike.
-    pub(super) fn new(ranks: usize, exponent: f64) -> Self {
-        Self::of_weights((1..=ranks.max(1)).map(|rank| (rank as f64).powf(-exponent)))
-    }
-
-    /// Ranks drawn in proportion to weights of one's own.
-    pub(super) fn of_weights(weights: impl IntoIterator<Item = f64>) -> Self {
-        let add = |sum: &mut f64, weight: f64| {
-            *sum += weight;
-            Some(*sum)
-        };
-        Self { sums: weights.into_iter().scan(0.0, add).collect() }
-    }
-
-    pub(super) fn draw(&self, rng: &mut Prng) -> usize {
-        let mark = rng.unit() * self.sums.last().copied().unwrap_or(0.0);
-        self.sums.partition_point(|sum| *sum <= mark).min(self.sums.len().saturating_sub(1))
-    }
+/// A draw from `min` to `max` with this mean: the range times a power of a uniform draw, so that a mean below the
+/// middle means many small draws and few large ones.
+pub(super) fn between(min: u64, max: u64, mean: u64, rng: &mut Prng) -> u64 {
+    let width = max.saturating_sub(min) as f64;
+    // The mean of U^p is 1 / (p + 1).
+    let power = width / (mean.saturating_sub(min) as f64).max(f64::MIN_POSITIVE) - 1.0;
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "from 0 to the width of the range"
+    )]
+    let above = (width * rng.unit().powf(power)).round() as u64;
+    (min + above).min(max)
 }
 
 /// Puts a list in random order, each order as likely.
@@ -95,11 +82,13 @@ mod tests {
     }
 
     #[test]
-    fn zipf_ranks_fall_off_as_they_should() {
-        let (zipf, mut rng, mut counts) = (Zipf::new(3, 1.0), Prng::new(6), [0_u32; 3]);
-        (0..110_000).for_each(|_| counts[zipf.draw(&mut rng)] += 1);
-        for (count, expected) in counts.into_iter().zip([60_000.0, 30_000.0, 20_000.0]) {
-            assert!((f64::from(count) / expected - 1.0).abs() < 0.03, "{counts:?}");
+    fn a_draw_between_two_bounds_has_the_mean_asked_for() {
+        for (min, max, mean) in [(3_000, 100_000, 55_000), (2, 20, 6), (1, 32_000, 8_000), (5, 5, 5)] {
+            let mut rng = Prng::new(6);
+            let draws: Vec<u64> = (0..100_000).map(|_| between(min, max, mean, &mut rng)).collect();
+            assert!(draws.iter().all(|draw| (min..=max).contains(draw)));
+            let got = draws.iter().sum::<u64>() as f64 / draws.len() as f64;
+            assert!((got / mean as f64 - 1.0).abs() < 0.02, "{got} instead of {mean}");
         }
     }
 
