@@ -20,6 +20,7 @@ use expediter_types::{ModelId, Prng, Prompt, ReplicaId, RequestId, Time, Tokens}
 use crate::decision::Decision;
 use crate::ledger::Charge;
 use crate::policy::{Chooser, PoolView};
+use crate::prefix::PrefixIndex;
 use crate::refusal::Refusal;
 use crate::replica::{Replica, ReplicaView};
 use crate::retry_budget::RetryBudget;
@@ -167,6 +168,8 @@ pub struct Dispatcher {
     outputs: VecDeque<Output>,
     budget: RetryBudget,
     chooser: Chooser,
+    /// Empty under a policy that does not ask it.
+    prefixes: PrefixIndex,
     usual: Usual,
     tickets: u64,
     turns: u64,
@@ -259,6 +262,7 @@ impl Dispatcher {
             timers: Timers::default(),
             outputs: VecDeque::new(),
             chooser: Chooser::default(),
+            prefixes: PrefixIndex::default(),
             usual: Usual::PRIOR,
             tickets: 0,
             turns: 0,
@@ -269,6 +273,9 @@ impl Dispatcher {
     /// set stays, the next one follows the new settings.
     pub fn set_settings(&mut self, settings: Settings, now: Time) {
         self.settings = settings;
+        if !self.settings.policy.predicts_hits() {
+            self.prefixes.clear();
+        }
         self.handle_timeout(now);
     }
 

@@ -11,6 +11,7 @@
 //! | `dispatcher` | the inputs and outputs, and how they move replicas and requests |
 //! | `replica` | what is known of one replica, and its states |
 //! | `policy` | which of the replicas that qualify is chosen |
+//! | `prefix` | which blocks of prompts each replica is likely to hold |
 //! | `failure`, `refusal` | the two tables: whose fault a failure is, and what a client is told |
 //! | `breaker`, `trial`, `silence`, `retry_budget`, `ledger`, `ttft` | one mechanism each |
 
@@ -20,6 +21,7 @@ mod dispatcher;
 mod failure;
 mod ledger;
 mod policy;
+mod prefix;
 mod refusal;
 mod replica;
 mod retry_budget;
@@ -32,7 +34,10 @@ mod ttft;
 pub use decision::{Candidate, Decision, Verdict};
 pub use dispatcher::{Dispatcher, Output, ProbeFailure, ProbeResult, Request};
 pub use failure::{Failure, FailureVerdict};
-pub use policy::{Policy, UnknownPolicy};
+pub use policy::{
+    BoundedHashParameters, Policy, PolicyParameterError, PolicyParameters, ScorerWeights, StickyParameters,
+    TreeParameters, UnknownPolicy,
+};
 pub use refusal::Refusal;
 pub use replica::{ReplicaState, ReplicaView, SetAsideCause};
 pub use settings::{BreakerSettings, Settings, SilenceSettings};

@@ -19,6 +19,7 @@ use expediter_types::{EngineReport, ModelId, ReplicaId, Time};
 
 use crate::breaker::Breaker;
 use crate::ledger::Ledger;
+use crate::prefix::Slot;
 use crate::settings::Settings;
 use crate::timers::Timer;
 use crate::trial::Trial;
@@ -31,6 +32,10 @@ pub use view::{ReplicaState, ReplicaView, SetAsideCause};
 #[derive(Debug)]
 pub(crate) struct Replica {
     pub(crate) id: ReplicaId,
+    /// What it is known by on every gateway alike.
+    pub(crate) identity: u64,
+    /// Its place in the prefix index.
+    pub(crate) slot: Slot,
     pub(crate) state: ReplicaState,
     /// Why it was set aside; `Some` in that state only.
     pub(crate) cause: Option<SetAsideCause>,
@@ -61,9 +66,11 @@ pub(crate) struct Replica {
 }
 
 impl Replica {
-    pub(crate) fn new(id: ReplicaId) -> Self {
+    pub(crate) fn new(id: ReplicaId, identity: u64, slot: Slot) -> Self {
         Self {
             id,
+            identity,
+            slot,
             state: ReplicaState::Joining,
             cause: None,
             models: Vec::new(),
@@ -191,7 +198,18 @@ impl Reported {
     }
 
     pub(crate) fn fresh(&self, stale_after: Duration, now: Time) -> bool {
-        self.last.is_some_and(|(_, at)| now.since(at) <= stale_after)
+        self.if_fresh(stale_after, now).is_some()
+    }
+
+    /// The last report, unless it is stale.
+    pub(crate) fn if_fresh(&self, stale_after: Duration, now: Time) -> Option<&EngineReport> {
+        self.last.as_ref().filter(|(_, at)| now.since(*at) <= stale_after).map(|(report, _)| report)
+    }
+
+    /// Whether `report` is of another process than the one before.
+    pub(crate) fn is_restart(&self, report: &EngineReport) -> bool {
+        let before = self.last.and_then(|(last, _)| last.started_at);
+        before.zip(report.started_at).is_some_and(|(before, now)| before.total_cmp(&now).is_ne())
     }
 
     /// Requests that went around this gateway; none where the last report is stale.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::policy::Policy;
+use crate::policy::{Policy, PolicyParameters};
 
 /// The settings of one pool. They may change while requests are in flight: see
 /// [`Dispatcher::set_settings`](crate::Dispatcher::set_settings).
@@ -10,6 +10,8 @@ use crate::policy::Policy;
 pub struct Settings {
     /// How a replica is chosen among those that qualify.
     pub policy: Policy,
+    /// What the policies that have parameters are told.
+    pub policy_parameters: PolicyParameters,
     /// Attempts one request may make, the first included.
     pub attempts_max: u32,
     /// Retries allowed for each request that arrives.
@@ -46,6 +48,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             policy: Policy::LeastTokens,
+            policy_parameters: PolicyParameters::default(),
             attempts_max: 3,
             retry_ratio: 0.2,
             retry_per_second_min: 10,

@@ -74,6 +74,7 @@ impl Dispatcher {
         let Ok(index) = self.fleet.binary_search_by_key(&attempt.replica, |known| known.id) else { return };
         let replica = &mut self.fleet[index];
         replica.last_life = Some(now);
+        replica.ledger.end_prefill(&mut attempt.charge);
         if first {
             replica.push_back.accept();
             if request.stream {
@@ -138,6 +139,9 @@ impl Dispatcher {
         let at_once = verdict.sets_aside.filter(|cause| *cause != SetAsideCause::Silent || !speaks);
         if let Some(cause) = at_once.or(broken) {
             replica.set_aside(cause, &self.settings, now);
+            if cause.means_loss() {
+                self.prefixes.forget(replica.slot);
+            }
             self.rearm(index);
         }
     }

@@ -13,7 +13,8 @@ impl Dispatcher {
     /// A replica is part of the pool from now on.
     pub fn join(&mut self, replica: ReplicaId, _now: Time) {
         if let Err(index) = self.fleet.binary_search_by_key(&replica, |known| known.id) {
-            self.fleet.insert(index, Replica::new(replica));
+            let slot = self.prefixes.join();
+            self.fleet.insert(index, Replica::new(replica, replica.0.into(), slot));
         }
     }
 
@@ -34,6 +35,9 @@ impl Dispatcher {
     pub fn report(&mut self, replica: ReplicaId, report: &EngineReport, now: Time) {
         let Some(index) = self.index(replica) else { return };
         let replica = &mut self.fleet[index];
+        if replica.reported.is_restart(report) {
+            self.prefixes.forget(replica.slot);
+        }
         if replica.reported.update(report, replica.ledger.requests(), now) {
             replica.last_life = Some(now);
         }
@@ -84,6 +88,7 @@ impl Dispatcher {
         replica.cause = None;
         replica.drain = None;
         replica.trial.pending = None;
+        self.prefixes.forget(replica.slot);
         self.rearm(index);
         if self.fleet[index].ledger.requests() == 0 {
             self.forget(index);
@@ -121,6 +126,9 @@ impl Dispatcher {
         let alive = replica.last_life.is_some_and(|life| now.since(life) <= settings.silence.alive_within);
         if let Some(cause) = replica.health.fail(failure, alive, settings.unhealthy_after) {
             replica.set_aside(cause, settings, now);
+            if failure == ProbeFailure::Refused {
+                self.prefixes.forget(replica.slot);
+            }
         }
         self.rearm(index);
     }
@@ -199,6 +207,7 @@ impl Dispatcher {
     /// Drops the replica at `index`. Indices behind it move.
     pub(super) fn forget(&mut self, index: usize) {
         let replica = self.fleet.remove(index);
+        self.prefixes.leave(replica.slot);
         if let Some((at, timer)) = replica.armed {
             self.timers.cancel(at, timer);
         }

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use expediter_types::{RequestId, Time, Tokens};
+use expediter_types::{BlockSize, RequestId, Time, Tokens};
 
 use super::{Attempt, Dispatcher, Entry, Output, Request, Stage};
 use crate::decision::{Candidate, Decision, Verdict};
 use crate::ledger::Ledger;
-use crate::policy::{QUALIFIES, load};
+use crate::policy::{Ask, Policy, QUALIFIES, load};
+use crate::prefix::Matches;
 use crate::refusal::Refusal;
 use crate::replica::{Replica, ReplicaState, SetAsideCause};
 use crate::silence;
@@ -39,15 +40,32 @@ impl Dispatcher {
     /// first to take requests again is better than none.
     pub(super) fn choose(&mut self, entry: &Entry, now: Time) -> Option<(usize, Decision)> {
         let policy = self.settings.policy;
-        let pool = self.pool_view();
-        let charge = Ledger::bounded(self.charge(&entry.request));
-        let candidate = |replica: &Replica| Candidate {
-            replica: replica.id,
-            load: load(policy, replica, charge, &pool, now),
-            verdict: qualify(replica, entry, now),
+        let request = &entry.request;
+        let ask = Ask {
+            policy,
+            parameters: &self.settings.policy_parameters,
+            request,
+            charge: Ledger::bounded(self.charge(request)),
+            pool: self.pool_view(),
+            now,
+        };
+        let hashes = request.prompt.prompt_hashes();
+        let matches = policy.predicts_hits().then(|| self.prefixes.longest_match(hashes));
+        let blocks =
+            |replica: &Replica| matches.as_ref().map_or(0, |matches: &Matches| matches.blocks(replica.slot));
+        let candidate = |replica: &Replica| {
+            let blocks = blocks(replica);
+            let cached = expected_cached(request, blocks);
+            Candidate {
+                replica: replica.id,
+                load: load(&ask, replica, cached),
+                cached,
+                prefix_share: blocks as f64 / hashes.len().max(1) as f64,
+                verdict: qualify(replica, entry, now),
+            }
         };
         let mut candidates: Vec<Candidate> = self.fleet.iter().map(candidate).collect();
-        let chosen = self.chooser.choose(policy, &self.fleet, &mut candidates, &mut self.rng);
+        let chosen = self.chooser.choose(&ask, &self.fleet, &mut candidates, &mut self.rng);
         let index = chosen.or_else(|| {
             let indices = 0..candidates.len();
             let pushed_back = indices.filter(|&index| candidates[index].verdict == Verdict::PushedBack);
@@ -62,7 +80,8 @@ impl Dispatcher {
             Some(last)
         })?;
         let attempt = u32::try_from(entry.tried.len()).unwrap_or(u32::MAX).saturating_add(1);
-        Some((index, Decision { policy, replica: self.fleet[index].id, attempt, candidates }))
+        let (replica, expected_cached) = (self.fleet[index].id, candidates[index].cached);
+        Some((index, Decision { policy, replica, attempt, expected_cached, candidates }))
     }
 
     /// Sends a request to the replica at `index`. Its load counts from here, not from the answer.
@@ -80,7 +99,8 @@ impl Dispatcher {
         replica.last_turn = self.turns;
         replica.dispatched += 1;
         self.usual.charge.follow(Ledger::bounded(charge).0);
-        let charge = replica.ledger.charge(charge);
+        let uncached = entry.request.prompt.tokens().saturating_sub(decision.expected_cached);
+        let charge = replica.ledger.charge(charge, uncached);
         let check = silence::deadline(replica, &entry.request, now, &self.settings, now)
             .min(now + self.settings.first_output_limit);
         self.timers.set(check, Timer::Silence(id));
@@ -93,8 +113,30 @@ impl Dispatcher {
             output_tokens: Tokens::ZERO,
             armed: Some(check),
         });
+        if self.settings.policy.predicts_hits() {
+            self.remember(&entry.request, index);
+        }
         self.requests.insert(id, entry);
         self.outputs.push_back(Output::Dispatch { id, replica: decision.replica, decision });
+    }
+
+    /// The replica at `index` is sent a prompt, and will hold it.
+    fn remember(&mut self, request: &Request, index: usize) {
+        let (parameters, replica) = (&self.settings.policy_parameters, &self.fleet[index]);
+        let report = replica.reported.last.map(|(report, _)| report);
+        let reported = || {
+            let report = report?;
+            Some(Tokens(report.blocks?.saturating_mul(report.block_size?.into())))
+        };
+        let size = request.prompt.block_size();
+        let default_size = u64::from(BlockSize::DEFAULT.0.get());
+        let capacity = match (parameters.prefix_index_blocks, self.settings.policy) {
+            (Some(blocks), _) => Tokens(blocks.saturating_mul(default_size)),
+            (None, Policy::ApproximateTree) => Tokens(parameters.tree.characters_max / CHARACTERS_PER_TOKEN),
+            (None, _) => reported().unwrap_or(Tokens(KV_BLOCKS_UNKNOWN * default_size)),
+        };
+        let capacity = usize::try_from(capacity.to_full_blocks(size).0).unwrap_or(usize::MAX);
+        self.prefixes.insert(replica.slot, request.prompt.prompt_hashes(), capacity);
     }
 
     /// The tokens that a request means before any of its answer came.
@@ -184,6 +226,8 @@ impl Dispatcher {
             Verdict::Chosen
             | Verdict::HigherLoad
             | Verdict::Tied
+            | Verdict::LessPrefix
+            | Verdict::OverBound
             | Verdict::NotReady(_)
             | Verdict::Tried
             | Verdict::LacksModel => false,
@@ -222,6 +266,15 @@ impl Dispatcher {
     }
 }
 
+/// Prompt tokens that need not be computed where so many leading blocks are held. The engine always computes the
+/// last token, and so the block it stands in.
+/// Source: vLLM 0.11, `v1/core/kv_cache_manager.py`, `get_computed_blocks`.
+fn expected_cached(request: &Request, blocks: usize) -> Tokens {
+    let size = u64::from(request.prompt.block_size().0.get());
+    let last = request.prompt.tokens().0.saturating_sub(1) / size;
+    Tokens((blocks as u64).min(last) * size)
+}
+
 /// Whether a replica qualifies for an attempt of a request, and if not, why.
 fn qualify(replica: &Replica, entry: &Entry, now: Time) -> Verdict {
     if replica.state != ReplicaState::Ready {
@@ -245,6 +298,13 @@ fn is_tried(replica: &Replica, entry: &Entry) -> bool {
     };
     under_way || entry.tried.contains(&replica.id)
 }
+
+/// What a replica is taken to hold that does not report its KV memory, in blocks of 16 tokens.
+/// Source: llm-d's default for each pod, 31,250 blocks of 64 tokens.
+const KV_BLOCKS_UNKNOWN: u64 = 31_250 * 4;
+
+/// English text and a common vocabulary.
+const CHARACTERS_PER_TOKEN: u64 = 4;
 
 /// Less would invite a client's busy loop, more would leave it waiting for a replica that is back.
 const RETRY_AFTER_MIN: Duration = Duration::from_secs(1);

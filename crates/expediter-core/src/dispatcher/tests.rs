@@ -4,6 +4,7 @@
 mod cases;
 mod policies;
 mod pool;
+mod prefix_policies;
 mod retries;
 mod silence;
 mod simulation;

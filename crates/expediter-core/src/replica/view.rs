@@ -66,6 +66,14 @@ pub enum SetAsideCause {
 }
 
 impl SetAsideCause {
+    /// Whether the engine's process is gone, and its cache with it.
+    pub(crate) const fn means_loss(self) -> bool {
+        match self {
+            Self::Unreachable | Self::Lost => true,
+            Self::Failing | Self::Silent | Self::Health | Self::NoModel => false,
+        }
+    }
+
     /// The name in metrics, records and the admin API.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -98,6 +106,8 @@ pub struct ReplicaView {
     pub in_flight: u64,
     /// Tokens that those still mean: prompts not answered yet, and answers as long as they are expected.
     pub in_flight_tokens: Tokens,
+    /// Prompt tokens of those without output yet that are not expected to be cached there.
+    pub pending_prefill: Tokens,
     /// The engine's last report.
     pub report: Option<EngineReport>,
     /// The age of that report.
@@ -122,6 +132,7 @@ impl Replica {
             cause: self.cause,
             in_flight: self.ledger.requests(),
             in_flight_tokens: self.ledger.tokens(),
+            pending_prefill: self.ledger.prefill(),
             report: self.reported.last.map(|(report, _)| report),
             report_age: self.reported.last.map(|(_, at)| now.since(at)),
             fresh: self.reported.fresh(stale_after, now),

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use expediter_types::{EngineReport, ModelId, Prng, Prompt, ReplicaId, RequestId, Time, Tokens};
+use expediter_types::{BlockSize, EngineReport, ModelId, Prng, Prompt, ReplicaId, RequestId, Time, Tokens};
 
 use crate::{
     Dispatcher, Failure, Output, Policy, ProbeFailure, ProbeResult, ReplicaState, Request, Settings, Verdict,
@@ -58,7 +58,7 @@ impl Run {
     fn new(seed: u64) -> Self {
         let mut rng = Prng::new(seed);
         let settings = Settings {
-            policy: Policy::ALL[rng.below(6)],
+            policy: Policy::ALL[rng.below(Policy::ALL.len())],
             attempts_max: 1 + rng.below(4) as u32,
             retry_per_second_min: rng.below(20) as u32,
             waiting_max: rng.below(6),
@@ -131,11 +131,7 @@ impl Run {
         let id = RequestId(self.next_request);
         let request = Request {
             model: MODELS[self.rng.below(20) / 19],
-            prompt: Prompt::opaque(Tokens(if self.rng.below(50) == 0 {
-                u64::MAX
-            } else {
-                self.rng.below(10_000) as u64
-            })),
+            prompt: self.prompt(),
             output_cap: Tokens(if self.rng.below(50) == 0 { u64::MAX } else { self.rng.below(1_000) as u64 }),
             stream: self.rng.below(2) == 0,
             wait_limit: (self.rng.below(3) == 0).then(|| Duration::from_millis(self.rng.below(5_000) as u64)),
@@ -145,6 +141,18 @@ impl Run {
         self.drain();
         if self.requests.contains_key(&id) {
             self.dispatcher.arrive(id, request, self.now);
+        }
+    }
+
+    /// Now and then one of which only the length is known, otherwise one whose beginning recurs.
+    fn prompt(&mut self) -> Prompt {
+        match self.rng.below(50) {
+            0 => Prompt::opaque(Tokens(u64::MAX)),
+            1..10 => Prompt::opaque(Tokens(self.rng.below(10_000) as u64)),
+            _ => {
+                let ids: Vec<u32> = (0..self.rng.below(100) as u32).collect();
+                Prompt::from_token_ids(&ids, BlockSize::DEFAULT, self.rng.below(3) as u64)
+            }
         }
     }
 
@@ -195,7 +203,11 @@ impl Run {
         let report = EngineReport {
             running: (self.rng.below(4) > 0).then(|| self.rng.below(20) as u64),
             waiting: (self.rng.below(4) > 0).then(|| self.rng.bits() >> self.rng.below(64)),
+            kv_usage: (self.rng.below(4) > 0).then(|| self.rng.unit()),
+            blocks: (self.rng.below(2) == 0).then(|| self.rng.below(20) as u64),
+            block_size: (self.rng.below(2) == 0).then(|| 1 << self.rng.below(6)),
             progress: self.rng.below(3) as u64,
+            started_at: (self.rng.below(2) == 0).then(|| self.rng.below(5) as f64),
             ..EngineReport::default()
         };
         if let Some(replica) = self.any_replica() {
@@ -285,7 +297,7 @@ impl Run {
     }
 
     fn change_settings(&mut self) {
-        let policy = Policy::ALL[self.rng.below(6)];
+        let policy = Policy::ALL[self.rng.below(Policy::ALL.len())];
         let settings = Settings { policy, waiting_max: 6, ..Settings::default() };
         self.dispatcher.set_settings(settings, self.now);
     }
@@ -327,6 +339,9 @@ impl Run {
                     assert_eq!(chosen.map(|c| c.replica).collect::<Vec<_>>(), [*replica]);
                     assert!(decision.candidates.is_sorted_by_key(|c| c.replica));
                     assert!(decision.candidates.iter().all(|c| c.load.is_finite() && c.load >= 0.0));
+                    assert!(decision.candidates.iter().all(|c| (0.0..=1.0).contains(&c.prefix_share)));
+                    let at = decision.candidates.iter().find(|c| c.replica == *replica);
+                    assert_eq!(at.map(|c| c.cached), Some(decision.expected_cached));
                     known.at = Some(*replica);
                 }
                 Output::Refuse { id, .. } | Output::Expire { id } => {
@@ -375,6 +390,13 @@ impl Run {
                 Some(drained) => assert_eq!(*drained, view.state == ReplicaState::Draining),
             }
             assert!(view.state != ReplicaState::Gone || here > 0, "seed {seed}: {} is kept", view.id);
+            let silent =
+                self.requests.values().filter(|known| known.at == Some(view.id) && !known.output).count();
+            assert!(
+                silent > 0 || view.pending_prefill == Tokens::ZERO,
+                "seed {seed}: pending prompts leak at {}",
+                view.id
+            );
             assert!(
                 here > 0 || view.in_flight_tokens == Tokens::ZERO,
                 "seed {seed}: tokens leak at {}",
