@@ -8,15 +8,18 @@
 //! | `report` | what a run brought |
 //! | `summary` | what that amounts to |
 //! | `ceiling` | the highest rate that is sustained |
+//! | `simulation` | the run itself |
 
 mod ceiling;
 mod report;
 mod scenario;
+mod simulation;
 mod summary;
-mod workload;
+pub mod workload;
 
 pub use ceiling::{Ceiling, CeilingSearch, find_ceiling};
 pub use report::{End, PoolReport, ReplicaReport, ReplicaSample, Report, RequestRecord, Sample};
-pub use scenario::{Fault, FaultAt, Pool, Scenario, Slo};
+pub use scenario::{Fault, FaultAt, Pool, Scenario, ScenarioError, Slo};
+pub use simulation::Simulation;
 pub use summary::{Counts, Distribution, Quantiles, Shares, Spread, Summary, meets_slo, spread};
 pub use workload::Workload;

@@ -9,11 +9,12 @@ use expediter_types::{Blocks, Time, Tokens};
 pub struct Report {
     /// Every measured request, in order of arrival.
     pub requests: Vec<RequestRecord>,
-    /// The fleet over time, one sample a `SAMPLE_INTERVAL`.
+    /// The fleet over time, one sample a second.
     pub samples: Vec<Sample>,
     /// Names and sizes of the pools, in the order of the scenario.
     pub pools: Vec<PoolReport>,
-    /// The time in which measured requests arrived.
+    /// The time that is measured: from the end of the warm-up until arrivals stop, or until everything had ended
+    /// where that was earlier.
     pub measured: Duration,
     /// The virtual time that was simulated.
     pub simulated: Duration,
@@ -101,6 +102,10 @@ pub struct Sample {
     pub refused: u64,
     /// Requests that arrived since the last sample.
     pub arrived: u64,
+    /// Prompt tokens of requests whose first token came since the last sample.
+    pub input_tokens: Tokens,
+    /// Tokens of answers that came since the last sample.
+    pub output_tokens: Tokens,
 }
 
 /// A replica at one moment.

@@ -1,5 +1,6 @@
 //! What is simulated: pools of replicas, gateways in front of them, and what goes wrong.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use expediter_core::Settings as DispatcherSettings;
@@ -19,6 +20,8 @@ pub struct Scenario {
     pub network_delay: Duration,
     /// Between two reports of one replica to one gateway.
     pub report_interval: Duration,
+    /// Between two health checks of one replica by one gateway.
+    pub probe_interval: Duration,
     /// What counts as goodput.
     pub slo: Slo,
     /// What goes wrong, in any order.
@@ -29,6 +32,192 @@ pub struct Scenario {
     pub warm_up: Duration,
     /// How long after `duration` the run goes on for the requests that are still open.
     pub drain: Duration,
+}
+
+impl Scenario {
+    /// A fleet of these pools behind one gateway, with nothing going wrong: 8 ms in the gateway, reports every
+    /// 200 ms, health checks every second, 30 s of warm-up before 60 s of measuring.
+    pub fn of(pools: Vec<Pool>) -> Self {
+        Self {
+            pools,
+            gateways: 1,
+            gateway_overhead: Duration::from_millis(8),
+            network_delay: Duration::ZERO,
+            report_interval: Duration::from_millis(200),
+            probe_interval: Duration::from_secs(1),
+            slo: Slo::default(),
+            faults: Vec::new(),
+            duration: Duration::from_secs(90),
+            warm_up: Duration::from_secs(30),
+            drain: Duration::from_secs(60),
+        }
+    }
+
+    /// Says what could not be simulated.
+    ///
+    /// # Errors
+    /// The first mistake, with the field and what to write there.
+    pub fn check(&self) -> Result<(), ScenarioError> {
+        let positive = |field, duration: Duration| {
+            if duration.is_zero() { Err(ScenarioError::NoTime { field }) } else { Ok(()) }
+        };
+        positive("duration", self.duration)?;
+        positive("report_interval", self.report_interval)?;
+        positive("probe_interval", self.probe_interval)?;
+        if self.warm_up >= self.duration {
+            return Err(ScenarioError::AllWarmUp { warm_up: self.warm_up, duration: self.duration });
+        }
+        if self.pools.is_empty() {
+            return Err(ScenarioError::NoPool);
+        }
+        if !(1..=GATEWAYS_MAX).contains(&self.gateways) {
+            return Err(ScenarioError::Gateways(self.gateways));
+        }
+        self.check_pools()?;
+        self.faults.iter().try_for_each(|fault| self.check_fault(fault))
+    }
+
+    fn check_pools(&self) -> Result<(), ScenarioError> {
+        let mut models = BTreeSet::new();
+        for pool in &self.pools {
+            let name = || pool.name.clone();
+            if pool.replicas == 0 {
+                return Err(ScenarioError::NoReplica { pool: name() });
+            }
+            if pool.replicas > REPLICAS_MAX {
+                return Err(ScenarioError::TooManyReplicas { pool: name(), replicas: pool.replicas });
+            }
+            if pool.models.is_empty() {
+                return Err(ScenarioError::NoModel { pool: name() });
+            }
+            for model in &pool.models {
+                if !models.insert(*model) {
+                    return Err(ScenarioError::ModelTwice { pool: name(), model: *model });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn check_fault(&self, fault: &FaultAt) -> Result<(), ScenarioError> {
+        let Some(pool) = self.pools.get(fault.pool) else {
+            return Err(ScenarioError::FaultPool { pool: fault.pool, pools: self.pools.len() });
+        };
+        let joins = |other: &&FaultAt| other.pool == fault.pool && other.fault == Fault::Join;
+        let joined = self.faults.iter().filter(joins).count();
+        let known = u32::try_from(joined).unwrap_or(u32::MAX).saturating_add(pool.replicas);
+        if fault.fault != Fault::Join && fault.replica >= known {
+            return Err(ScenarioError::FaultReplica {
+                pool: pool.name.clone(),
+                replica: fault.replica,
+                known,
+            });
+        }
+        match fault.fault {
+            Fault::Slow(factor) if !(factor.is_finite() && factor > 0.0) => Err(ScenarioError::Slow(factor)),
+            Fault::Status(status) if !(400..600).contains(&status) => Err(ScenarioError::Status(status)),
+            Fault::Heal
+            | Fault::Refuse
+            | Fault::Crash
+            | Fault::Hang
+            | Fault::Freeze
+            | Fault::Slow(_)
+            | Fault::Status(_)
+            | Fault::StaleReports
+            | Fault::Cut(_)
+            | Fault::Join
+            | Fault::Drain
+            | Fault::Lose => Ok(()),
+        }
+    }
+}
+
+/// More than the largest fleets have; each gateway probes every replica.
+const GATEWAYS_MAX: u32 = 64;
+
+/// A bound on what a typing mistake may allocate.
+const REPLICAS_MAX: u32 = 4_096;
+
+/// Why a scenario cannot be simulated.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum ScenarioError {
+    /// No pools.
+    #[error("pools: there is none; name at least one pool of replicas")]
+    NoPool,
+    /// A pool of nothing.
+    #[error("pool `{pool}`: replicas is 0; at least 1 is needed")]
+    NoReplica {
+        /// Its name.
+        pool: String,
+    },
+    /// A pool beyond reason.
+    #[error("pool `{pool}`: {replicas} replicas are more than the {REPLICAS_MAX} that can be simulated")]
+    TooManyReplicas {
+        /// Its name.
+        pool: String,
+        /// As asked.
+        replicas: u32,
+    },
+    /// A pool that serves nothing.
+    #[error("pool `{pool}`: models is empty; name the model that its replicas serve")]
+    NoModel {
+        /// Its name.
+        pool: String,
+    },
+    /// Two pools that serve the same: a request would not know where to go.
+    #[error("pool `{pool}`: {model} is served by an earlier pool or named twice; a model has one pool")]
+    ModelTwice {
+        /// The later pool.
+        pool: String,
+        /// The model.
+        model: ModelId,
+    },
+    /// A fleet that nobody can reach, or too many gateways.
+    #[error("gateways: {0} is not 1 to {GATEWAYS_MAX}")]
+    Gateways(u32),
+    /// A time that must not be zero.
+    #[error("{field}: must be longer than 0")]
+    NoTime {
+        /// Its name.
+        field: &'static str,
+    },
+    /// Nothing would be measured.
+    #[error("warm_up: {warm_up:?} leaves nothing of the duration of {duration:?} to measure; shorten it")]
+    AllWarmUp {
+        /// As asked.
+        warm_up: Duration,
+        /// As asked.
+        duration: Duration,
+    },
+    /// A fault in no pool.
+    #[error("faults: pool {pool} does not exist; there are {pools}, numbered from 0")]
+    FaultPool {
+        /// As asked.
+        pool: usize,
+        /// How many there are.
+        pools: usize,
+    },
+    /// A fault of no replica.
+    #[error(
+        "faults: pool `{pool}` has no replica {replica}; with those that join it has {known}, numbered from 0"
+    )]
+    FaultReplica {
+        /// The pool.
+        pool: String,
+        /// As asked.
+        replica: u32,
+        /// How many there are, with those that join.
+        known: u32,
+    },
+    /// A factor that is none.
+    #[error("faults: slow by a factor of {0}; it must be a positive number")]
+    Slow(f64),
+    /// A status that is no error.
+    #[error("faults: status {0} is not 400 to 599")]
+    Status(u16),
+    /// A request for a model that no pool serves.
+    #[error("workload: a request asks for {0}, which no pool serves; add it to a pool's models")]
+    UnknownModel(ModelId),
 }
 
 /// Replicas that serve the same models alike.

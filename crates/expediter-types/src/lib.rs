@@ -14,7 +14,7 @@ mod units;
 pub use arrival::Arrival;
 pub use ids::{ModelId, ReplicaId, RequestId};
 pub use prng::Prng;
-pub use prompt::{BlockHash, BlockHasher, BlockMap, Prompt};
+pub use prompt::{BlockHash, BlockHasher, BlockMap, BlockSet, Prompt};
 pub use report::EngineReport;
 pub use time::Time;
 pub use units::{BlockSize, Blocks, Tokens};

@@ -42,6 +42,10 @@ impl BlockHash {
 #[expect(clippy::disallowed_types, reason = "with a fixed hasher it is the same in every run")]
 pub type BlockMap<V> = std::collections::HashMap<BlockHash, V, BuildHasherDefault<BlockHasher>>;
 
+/// A set of block hashes, with what is said of [`BlockMap`].
+#[expect(clippy::disallowed_types, reason = "with a fixed hasher it is the same in every run")]
+pub type BlockSet = std::collections::HashSet<BlockHash, BuildHasherDefault<BlockHasher>>;
+
 /// Takes a [`BlockHash`] as it is.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct BlockHasher(u64);

@@ -148,6 +148,8 @@ fn a_pool_is_summed_up_by_itself() {
         waiting: 0,
         refused: 0,
         arrived: 0,
+        input_tokens: Tokens::ZERO,
+        output_tokens: Tokens::ZERO,
     };
     // Only the second lies between the first and the last measured arrival.
     run.samples = vec![
