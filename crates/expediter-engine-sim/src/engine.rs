@@ -356,4 +356,6 @@ impl Engine {
 }
 
 #[cfg(test)]
+mod golden;
+#[cfg(test)]
 mod tests;
