@@ -1,4 +1,4 @@
-//! Bytes to values and back: OpenAI JSON, SSE, HTTP/1.1 answers, engine metrics, KV events.
+//! Bytes to values and back: OpenAI JSON, SSE, HTTP/1.1 answers, engine metrics, KV events, traces.
 //!
 //! Nothing here does IO or reads a clock, and nothing here panics on any bytes: what arrives from a client or
 //! from a replica is untrusted. Text that passes through is never rebuilt; readers find what the gateway needs
@@ -17,4 +17,5 @@ pub mod models;
 mod number;
 pub mod request;
 pub mod sse;
+pub mod trace;
 pub mod zmtp;
