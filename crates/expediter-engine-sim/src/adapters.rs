@@ -1,4 +1,4 @@
-//! Which LoRA adapters are on the device and on the host, and what it takes to bring one there.
+//! Which `LoRA` adapters are on the device and on the host, and what it takes to bring one there.
 //!
 //! Rules of vLLM's `LRUCacheWorkerLoRAManager` (`vllm/lora/worker_manager.py`, 0.32.0): the worker loads what a batch
 //! needs before it computes it, so that the whole batch waits; slots and host cache each drop the least recently
@@ -47,7 +47,7 @@ impl Adapters {
 }
 
 /// Makes the adapter the one most recently used, where it is there.
-fn touch(adapters: &mut Vec<ModelId>, adapter: ModelId) -> bool {
+fn touch(adapters: &mut [ModelId], adapter: ModelId) -> bool {
     let Some(place) = adapters.iter().position(|one| *one == adapter) else { return false };
     adapters[place..].rotate_left(1);
     true

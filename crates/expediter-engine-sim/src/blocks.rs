@@ -214,6 +214,16 @@ impl BlockPool {
         true
     }
 
+    /// How many blocks hold each known prefix.
+    #[cfg(test)]
+    pub(crate) fn cached_hashes(&self) -> std::collections::BTreeMap<BlockHash, u64> {
+        let mut hashes = std::collections::BTreeMap::new();
+        for hash in self.blocks.iter().filter_map(|block| block.hash) {
+            *hashes.entry(hash).or_default() += 1;
+        }
+        hashes
+    }
+
     /// Moves what happened to the cache to the end of `events`.
     pub(crate) fn take_events(&mut self, events: &mut Vec<KvEvent>) {
         if let Some(own) = &mut self.events {

@@ -358,4 +358,6 @@ impl Engine {
 #[cfg(test)]
 mod golden;
 #[cfg(test)]
+mod property;
+#[cfg(test)]
 mod tests;

@@ -132,6 +132,12 @@ impl WaitQueue {
         lines.flat_map(|line| line.sequences).collect::<BTreeMap<_, _>>().into_values()
     }
 
+    /// All of them, line by line.
+    #[cfg(test)]
+    pub(crate) fn sequences(&self) -> impl Iterator<Item = &Sequence> {
+        self.lines.values().flat_map(|line| line.sequences.values())
+    }
+
     /// The ids in order of the queue.
     #[cfg(test)]
     pub(crate) fn ids(&self) -> Vec<RequestId> {
@@ -140,3 +146,6 @@ impl WaitQueue {
         places.into_values().collect()
     }
 }
+
+#[cfg(test)]
+mod tests;

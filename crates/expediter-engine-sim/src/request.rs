@@ -14,7 +14,7 @@ pub struct Request {
     pub output: Tokens,
     /// Why the last of them is the last.
     pub ends_with: FinishReason,
-    /// The LoRA adapter that computes it; `None` for the base model.
+    /// The `LoRA` adapter that computes it; `None` for the base model.
     pub adapter: Option<ModelId>,
     /// Lower is more urgent. It counts under [`Scheduling::Priority`](crate::Scheduling::Priority) only.
     pub priority: i32,

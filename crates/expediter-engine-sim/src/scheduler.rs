@@ -4,7 +4,7 @@
 use expediter_types::{BlockSize, ModelId, RequestId, Time, Tokens};
 
 use crate::blocks::{BlockId, BlockPool};
-use crate::queue::{Rank, WaitQueue};
+use crate::queue::WaitQueue;
 use crate::request::{FinishReason, Progress, Request};
 use crate::sequence::Sequence;
 use crate::settings::{Scheduling, Settings};
@@ -196,19 +196,13 @@ impl Scheduler {
         }
     }
 
-    /// Who is put back when blocks run out: the last to be admitted, or the least urgent, of whom the first. It may
-    /// be the one that needs the room.
+    /// Who is put back when blocks run out: the last to be admitted, or the least urgent, of equals the last to
+    /// arrive. It may be the one that needs the room.
     fn victim(&self) -> usize {
         let last = self.running.len() - 1;
         match self.limits.scheduling {
             Scheduling::Fcfs => last,
-            Scheduling::Priority => {
-                let urgency = |index: usize| {
-                    let Rank { priority, arrived, .. } = self.running[index].rank;
-                    (priority, arrived)
-                };
-                (0..=last).rev().max_by_key(|index| urgency(*index)).unwrap_or(last)
-            }
+            Scheduling::Priority => (0..=last).max_by_key(|index| self.running[*index].rank).unwrap_or(last),
         }
     }
 
@@ -260,8 +254,9 @@ impl Scheduler {
             let (id, cached) = (head.request.id, self.cached());
             let tokens = head.known().saturating_sub(cached).min(plan.chunk).min(plan.budget);
             let must_fit = if self.limits.reserve_full_sequence { head.known() } else { cached + tokens };
-            let held = self.hits.len() as u64 - pool.free_among(&self.hits).0;
-            if must_fit.to_blocks(self.limits.block_size).0 - held > pool.free().0 {
+            // A hit that nobody holds is taken from the free blocks like a new one.
+            let shared = self.hits.len() as u64 - pool.free_among(&self.hits).0;
+            if must_fit.to_blocks(self.limits.block_size).0 - shared > pool.free().0 {
                 break;
             }
             let Some(sequence) = self.waiting.remove(id) else { break };

@@ -111,12 +111,22 @@ impl Oracle {
     }
 
     fn release(&mut self, blocks: &[usize]) {
-        for block in blocks.iter().rev() {
+        for block in blocks {
             self.blocks[*block].0 -= 1;
-            if self.blocks[*block].0 == 0 {
-                self.free.push_back(*block);
-            }
         }
+        let tail_first = blocks.iter().rev().copied().filter(|block| self.blocks[*block].0 == 0);
+        let (empty, full): (Vec<usize>, Vec<usize>) =
+            tail_first.partition(|block| self.blocks[*block].1.is_none());
+        self.free = empty.into_iter().chain(self.free.drain(..)).chain(full).collect();
+    }
+
+    fn reset(&mut self) -> bool {
+        let idle = self.free.len() == self.blocks.len();
+        if idle {
+            self.known.clear();
+            self.blocks.fill((0, None));
+        }
+        idle
     }
 
     fn resident(&self) -> usize {
@@ -124,56 +134,81 @@ impl Oracle {
     }
 }
 
-/// A sequence comes with a prefix of a text and as many blocks, or one that is there leaves.
+/// A sequence comes with a prefix of a text and as many blocks, of which the last may be filled in part; or one that
+/// is there leaves; or the cache is reset.
 #[derive(Clone, Debug)]
 enum Act {
-    Come { text: u64, blocks: u64, reuse: bool },
+    Come { text: u64, blocks: u64, reuse: bool, partial: bool },
     Leave(usize),
+    Reset,
 }
 
 fn act() -> impl Strategy<Value = Act> {
+    let come = (0..3_u64, 1..6_u64, any::<bool>(), any::<bool>());
     prop_oneof![
-        3 => (0..3_u64, 1..6_u64, any::<bool>()).prop_map(|(text, blocks, reuse)| Act::Come { text, blocks, reuse }),
-        2 => any::<usize>().prop_map(Act::Leave),
+        6 => come.prop_map(|(text, blocks, reuse, partial)| Act::Come { text, blocks, reuse, partial }),
+        4 => any::<usize>().prop_map(Act::Leave),
+        1 => Just(Act::Reset),
     ]
+}
+
+/// Pool and oracle, side by side.
+struct Pair {
+    pool: BlockPool,
+    oracle: Oracle,
+    here: Vec<Vec<BlockId>>,
+}
+
+fn plain(blocks: &[BlockId]) -> Vec<usize> {
+    blocks.iter().map(|block| block.index()).collect()
+}
+
+impl Pair {
+    fn act(&mut self, act: &Act) {
+        match *act {
+            Act::Come { text, blocks, reuse, partial } => self.come(text, blocks, reuse, partial),
+            Act::Leave(_) if self.here.is_empty() => {}
+            Act::Leave(which) => {
+                let held = self.here.swap_remove(which % self.here.len());
+                self.pool.release(&held);
+                self.oracle.release(&plain(&held));
+            }
+            Act::Reset => assert_eq!(self.pool.reset(), self.oracle.reset()),
+        }
+    }
+
+    fn come(&mut self, text: u64, blocks: u64, reuse: bool, partial: bool) {
+        let wanted = hashes(text * 100..text * 100 + blocks);
+        let mut held = if reuse { lookup(&self.pool, &wanted) } else { Vec::new() };
+        if reuse {
+            assert_eq!(plain(&held), self.oracle.lookup(&wanted));
+        }
+        self.pool.take(&held);
+        self.oracle.take(&plain(&held));
+        for (place, hash) in wanted.iter().enumerate().skip(held.len()) {
+            let block = self.pool.allocate();
+            assert_eq!(block.map(BlockId::index), self.oracle.allocate());
+            let Some(block) = block else { break };
+            held.push(block);
+            if !partial || place + 1 < wanted.len() {
+                self.pool.remember(block, *hash);
+                self.oracle.remember(block.index(), *hash);
+            }
+        }
+        self.here.push(held);
+    }
 }
 
 proptest! {
     #[test]
     fn the_pool_does_what_a_plain_list_would(acts in prop::collection::vec(act(), 0..120), size in 1..20_usize) {
-        let (mut pool, mut oracle) = (BlockPool::new(Blocks(size as u64), false), Oracle::new(size));
-        let mut here: Vec<Vec<BlockId>> = Vec::new();
-        let plain = |blocks: &[BlockId]| blocks.iter().map(|block| block.index()).collect::<Vec<usize>>();
+        let pool = BlockPool::new(Blocks(size as u64), false);
+        let mut pair = Pair { pool, oracle: Oracle::new(size), here: Vec::new() };
         for act in acts {
-            match act {
-                Act::Come { text, blocks, reuse } => {
-                    let wanted = hashes(text * 100..text * 100 + blocks);
-                    let mut held = if reuse { lookup(&pool, &wanted) } else { Vec::new() };
-                    if reuse {
-                        prop_assert_eq!(plain(&held), oracle.lookup(&wanted));
-                    }
-                    pool.take(&held);
-                    oracle.take(&plain(&held));
-                    for hash in &wanted[held.len()..] {
-                        let block = pool.allocate();
-                        prop_assert_eq!(block.map(BlockId::index), oracle.allocate());
-                        let Some(block) = block else { break };
-                        pool.remember(block, *hash);
-                        oracle.remember(block.index(), *hash);
-                        held.push(block);
-                    }
-                    here.push(held);
-                }
-                Act::Leave(_) if here.is_empty() => {}
-                Act::Leave(which) => {
-                    let held = here.swap_remove(which % here.len());
-                    pool.release(&held);
-                    oracle.release(&plain(&held));
-                }
-            }
-            prop_assert_eq!(pool.free().0, oracle.free.len() as u64);
-            prop_assert_eq!(pool.in_use().0 + pool.free().0, pool.len().0);
-            prop_assert_eq!(pool.resident().0, oracle.resident() as u64);
+            pair.act(&act);
+            prop_assert_eq!(pair.pool.free().0, pair.oracle.free.len() as u64);
+            prop_assert_eq!(pair.pool.in_use().0 + pair.pool.free().0, pair.pool.len().0);
+            prop_assert_eq!(pair.pool.resident().0, pair.oracle.resident() as u64);
         }
     }
 }

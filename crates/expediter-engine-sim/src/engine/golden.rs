@@ -60,6 +60,7 @@ golden! {
     preempted_recomputes
     preemption_admits_nobody
     preemption_fcfs
+    preemption_of_equals
     preemption_priority
     preemption_returns_tokens
     priority_order
@@ -72,6 +73,7 @@ golden! {
 /// Where the input of a file ends and the schedule begins.
 const RULER: &str = "----\n";
 
+#[expect(clippy::disallowed_methods, reason = "a test that is told to renews its own file")]
 fn check(name: &str, file: &str) {
     let (script, expected) = file.split_once(RULER).expect("a line of four dashes");
     let actual = Play::read(script).run();
@@ -92,8 +94,8 @@ fn difference(expected: &str, actual: &str) -> String {
             (None, None) => return text,
             (Some(old), Some(new)) if old == new => _ = writeln!(text, "  {old}"),
             (old, new) => {
-                old.into_iter().for_each(|old| _ = writeln!(text, "- {old}"));
-                new.into_iter().for_each(|new| _ = writeln!(text, "+ {new}"));
+                text.extend(old.map(|old| format!("- {old}\n")));
+                text.extend(new.map(|new| format!("+ {new}\n")));
             }
         }
     }
@@ -156,9 +158,11 @@ impl Play {
             }
             now += step.duration;
             let ended = engine.end_step(now).into_iter().filter(|progress| progress.end.is_some());
-            ended.for_each(|progress| _ = write!(line, " | r{} ends", progress.id.0));
+            line.extend(ended.map(|progress| format!(" | r{} ends", progress.id.0)));
             let events: Vec<KvEvent> = engine.kv_events().collect();
-            events.iter().for_each(|event| _ = write!(line, "\n    {}", self.event(event)));
+            for event in &events {
+                _ = write!(line, "\n    {}", self.event(event));
+            }
             _ = writeln!(self.schedule, "{line}");
             assert!(number < 200, "the schedule does not end:\n{}", self.schedule);
         }
@@ -216,7 +220,7 @@ impl Play {
         };
         for (place, hash) in request.prompt.hashes().iter().enumerate() {
             let mut name = format!("{text}{place}");
-            adapter.iter().for_each(|ModelId(id)| _ = write!(name, "@{id}"));
+            name.extend(adapter.map(|ModelId(id)| format!("@{id}")));
             if salt != 0 {
                 _ = write!(name, "${salt}");
             }
@@ -237,8 +241,8 @@ impl Play {
                     .map(|(place, hash)| names.entry(*hash).or_insert_with(|| own(place)).clone())
                     .collect();
                 let mut text = format!("stored {} of r{} from {first_block}", hashes.join(" "), request.0);
-                parent.iter().for_each(|parent| _ = write!(text, " after {}", names[parent]));
-                adapter.iter().for_each(|ModelId(id)| _ = write!(text, " by adapter {id}"));
+                text.extend(parent.iter().map(|parent| format!(" after {}", names[parent])));
+                text.extend(adapter.map(|ModelId(id)| format!(" by adapter {id}")));
                 text
             }
         }
@@ -274,7 +278,7 @@ fn set(settings: &mut Settings, setting: &str) {
         "max_num_seqs" => settings.max_num_seqs = number(),
         "budget" => settings.max_num_batched_tokens = Tokens(number().into()),
         "long_prefill_token_threshold" => {
-            settings.long_prefill_token_threshold = Some(Tokens(number().into()))
+            settings.long_prefill_token_threshold = Some(Tokens(number().into()));
         }
         "scheduling" => {
             assert_eq!(value, "priority");
@@ -302,7 +306,7 @@ fn plan(engine: &Engine, step: &Step) -> String {
         .sequences()
         .iter()
         .filter(|sequence| sequence.scheduled > Tokens::ZERO)
-        .map(|sequence| part(sequence))
+        .map(part)
         .collect();
     let mut line = format!("{} | waiting {} | {}", batch.join(", "), waiting(engine), memory(engine));
     let rested: Vec<String> = engine

@@ -1,12 +1,9 @@
-use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 
-use proptest::prelude::*;
-
 use super::*;
-use crate::FinishReason;
 use crate::step_time::Coefficients;
-use expediter_types::{BlockSize, Prompt};
+use crate::{FinishReason, LoraSettings, QueueLimit};
+use expediter_types::{BlockHash, BlockSize, Prompt};
 
 /// Four tokens a block, steps of exactly 10 ms.
 fn small(usable_blocks: u64, max_num_seqs: u32, max_num_batched_tokens: u64) -> Settings {
@@ -30,201 +27,26 @@ struct Ask {
     text: u32,
     prompt: u32,
     output: u32,
+    adapter: Option<u32>,
+    priority: i32,
 }
 
 fn ask(id: u64, text: u32, prompt: u32, output: u32) -> Ask {
-    Ask { id, text, prompt, output }
+    Ask { id, text, prompt, output, adapter: None, priority: 0 }
 }
 
 fn request(ask: Ask, settings: &Settings) -> Request {
     let tokens: Vec<u32> = (0..ask.prompt + ask.output).map(|place| ask.text * 10_000 + place).collect();
     let (prompt, output) = tokens.split_at(ask.prompt as usize);
+    let adapter = ask.adapter.map(ModelId);
     Request {
         id: RequestId(ask.id),
-        prompt: Prompt::with_continuation(prompt, output, settings.block_size, 0),
+        prompt: Prompt::with_continuation(prompt, output, settings.block_size, BlockHash::salt(adapter, 0)),
         output: Tokens(u64::from(ask.output)),
         ends_with: FinishReason::Length,
-        adapter: None,
-        priority: 0,
+        adapter,
+        priority: ask.priority,
     }
-}
-
-/// Runs until all is done and writes one line a step: each sequence of the batch with its tokens, the queue,
-/// blocks in use and resident, and what ended (`id*`).
-fn schedule(settings: Settings, asks: &[Ask]) -> Vec<String> {
-    let mut engine = Engine::new(settings);
-    for one in asks {
-        let request = request(*one, engine.settings());
-        engine.arrive(request, Time::ZERO).unwrap();
-    }
-    let (mut rng, mut now, mut lines) = (Prng::new(0), Time::ZERO, Vec::new());
-    while let Some(step) = engine.begin_step(now, &mut rng) {
-        let running = engine.scheduler.sequences();
-        let batch: Vec<String> =
-            running.iter().map(|one| format!("{}:{}", one.request.id.0, one.scheduled.0)).collect();
-        let queue: Vec<String> = engine.scheduler.waiting().ids().iter().map(|id| id.0.to_string()).collect();
-        let stats = engine.stats();
-        let mut parts = vec![format!("run {}", batch.join(" "))];
-        if !queue.is_empty() {
-            parts.push(format!("wait {}", queue.join(" ")));
-        }
-        parts.push(format!("use {} of {}", stats.in_use.0, stats.resident.0));
-        now += step.duration;
-        let ended = engine.end_step(now).into_iter().filter(|progress| progress.end.is_some());
-        parts.extend(ended.map(|progress| format!("{}*", progress.id.0)));
-        lines.push(parts.join(" | "));
-        assert!(lines.len() < 1_000, "the schedule does not end");
-    }
-    lines
-}
-
-#[track_caller]
-fn assert_schedule(settings: Settings, asks: &[Ask], expected: &[&str]) {
-    assert_eq!(schedule(settings, asks), expected);
-}
-
-#[test]
-fn a_decode_takes_its_token_before_a_prompt_is_cut_to_what_is_left() {
-    assert_schedule(
-        small(16, 8, 8),
-        &[ask(1, 1, 4, 4), ask(2, 2, 14, 2)],
-        &[
-            "run 1:4 2:4 | use 2 of 2",
-            "run 1:1 2:7 | use 5 of 5",
-            "run 1:1 2:3 | use 6 of 6",
-            "run 1:1 2:1 | use 6 of 6 | 1* | 2*",
-        ],
-    );
-}
-
-#[test]
-fn whoever_does_not_fit_stops_all_behind() {
-    // 2 needs three blocks where two are left; 3 would fit and waits all the same.
-    assert_schedule(
-        small(4, 8, 64),
-        &[ask(1, 1, 8, 1), ask(2, 2, 12, 1), ask(3, 3, 4, 1)],
-        &["run 1:8 | wait 2 3 | use 2 of 2 | 1*", "run 2:12 3:4 | use 4 of 4 | 2* | 3*"],
-    );
-}
-
-#[test]
-fn no_more_sequences_than_places() {
-    assert_schedule(
-        small(16, 2, 64),
-        &[ask(1, 1, 3, 1), ask(2, 2, 3, 2), ask(3, 3, 3, 1)],
-        &["run 1:3 2:3 | wait 3 | use 2 of 2 | 1*", "run 2:1 3:3 | use 2 of 2 | 2* | 3*"],
-    );
-}
-
-#[test]
-fn a_preempted_sequence_comes_before_all_that_wait() {
-    // In the last but one step 2 and 3 would fit in either order; 2 has the head of the queue.
-    assert_schedule(
-        small(3, 2, 64),
-        &[ask(1, 1, 4, 3), ask(2, 2, 4, 3), ask(3, 3, 4, 1)],
-        &[
-            "run 1:4 2:4 | wait 3 | use 2 of 2",
-            "run 1:1 | wait 2 3 | use 2 of 3",
-            "run 1:1 | wait 2 3 | use 2 of 3 | 1*",
-            "run 2:1 3:4 | use 3 of 3 | 3*",
-            "run 2:1 | use 2 of 3 | 2*",
-        ],
-    );
-}
-
-#[test]
-fn in_a_step_that_preempts_nobody_is_admitted() {
-    let settings = Settings { enable_prefix_caching: false, reserve_full_sequence: false, ..small(6, 8, 9) };
-    assert_schedule(
-        settings,
-        &[ask(1, 1, 8, 5), ask(2, 2, 16, 1)],
-        &[
-            "run 1:8 2:1 | use 3 of 3",
-            "run 1:1 2:8 | use 6 of 6",
-            // 2 wants a fourth block and frees its three: a first chunk of it would fit again, but has to wait.
-            "run 1:1 | wait 2 | use 3 of 3",
-            "run 1:1 2:8 | use 5 of 5",
-            "run 1:1 | wait 2 | use 3 of 3 | 1*",
-            "run 2:9 | use 3 of 3",
-            "run 2:7 | use 4 of 4 | 2*",
-        ],
-    );
-}
-
-#[test]
-fn without_a_cache_a_preempted_sequence_computes_all_it_had() {
-    assert_schedule(
-        Settings { enable_prefix_caching: false, ..small(3, 8, 64) },
-        &[ask(1, 1, 4, 3), ask(2, 2, 4, 3)],
-        &[
-            "run 1:4 2:4 | use 2 of 2",
-            "run 1:1 | wait 2 | use 2 of 2",
-            "run 1:1 | wait 2 | use 2 of 2 | 1*",
-            "run 2:5 | use 2 of 2",
-            "run 2:1 | use 2 of 2 | 2*",
-        ],
-    );
-}
-
-#[test]
-fn the_last_of_the_batch_is_preempted_and_computed_again() {
-    // Both decode into a second block, and only one is left: 2 goes back. Its first block stays in the cache,
-    // but it needs two and one is free, so it returns when 1 has ended, and computes what is not cached.
-    assert_schedule(
-        small(3, 8, 64),
-        &[ask(1, 1, 4, 3), ask(2, 2, 4, 3)],
-        &[
-            "run 1:4 2:4 | use 2 of 2",
-            "run 1:1 | wait 2 | use 2 of 3",
-            "run 1:1 | wait 2 | use 2 of 3 | 1*",
-            "run 2:1 | use 2 of 3",
-            "run 2:1 | use 2 of 3 | 2*",
-        ],
-    );
-}
-
-#[test]
-fn only_whole_blocks_are_found_and_never_the_whole_prompt() {
-    assert_schedule(
-        small(16, 1, 64),
-        &[ask(1, 1, 8, 1), ask(2, 1, 8, 1), ask(3, 1, 11, 1), ask(4, 2, 8, 1)],
-        &[
-            "run 1:8 | wait 2 3 4 | use 2 of 2 | 1*",
-            // The second block is computed again, and kept beside the first of its kind.
-            "run 2:4 | wait 3 4 | use 2 of 3 | 2*",
-            "run 3:3 | wait 4 | use 3 of 4 | 3*",
-            "run 4:8 | use 2 of 5 | 4*",
-        ],
-    );
-}
-
-#[test]
-fn the_next_turn_finds_the_answer_of_the_last() {
-    let settings = small(16, 1, 64);
-    // Text 1: six tokens of prompt and six of answer; the next prompt has these twelve and two more. Of the
-    // twelve, the last produced token was never computed, so two blocks are known.
-    assert_schedule(
-        settings,
-        &[ask(1, 1, 6, 6), ask(2, 1, 14, 1)],
-        &[
-            "run 1:6 | wait 2 | use 2 of 2",
-            "run 1:1 | wait 2 | use 2 of 2",
-            "run 1:1 | wait 2 | use 2 of 2",
-            "run 1:1 | wait 2 | use 3 of 3",
-            "run 1:1 | wait 2 | use 3 of 3",
-            "run 1:1 | wait 2 | use 3 of 3 | 1*",
-            "run 2:6 | use 4 of 4 | 2*",
-        ],
-    );
-}
-
-#[test]
-fn two_equal_prompts_in_one_step_share_blocks() {
-    assert_schedule(
-        small(16, 8, 64),
-        &[ask(1, 1, 10, 1), ask(2, 1, 10, 1)],
-        &["run 1:10 2:2 | use 4 of 4 | 1* | 2*"],
-    );
 }
 
 #[test]
@@ -239,6 +61,8 @@ fn a_request_that_can_never_run_is_turned_away() {
     assert_eq!(error.to_string(), "17 tokens exceed the KV cache of 16 tokens");
     assert_eq!(arrive(&mut engine, ask(3, 1, 0, 2)), Err(ArriveError::Empty));
     assert_eq!(arrive(&mut engine, ask(4, 1, 2, 0)), Err(ArriveError::Empty));
+    let with_adapter = Ask { adapter: Some(1), ..ask(5, 1, 2, 1) };
+    assert_eq!(arrive(&mut engine, with_adapter), Err(ArriveError::Adapter));
 }
 
 #[test]
@@ -275,97 +99,54 @@ fn giving_up_says_so_for_each_request() {
     assert_eq!(engine.end_step(Time::from_millis(20)), []);
 }
 
-/// What a client does between two steps.
-#[derive(Clone, Debug)]
-enum Act {
-    Arrive(Ask),
-    Abort(u64),
-    /// Aborts after the next step has begun.
-    AbortInStep(u64),
-}
-
-fn acts() -> impl Strategy<Value = Vec<Vec<Act>>> {
-    let arrive = (0..4_u32, 1..40_u32, 1..20_u32)
-        .prop_map(|(text, prompt, output)| Act::Arrive(ask(0, text, prompt, output)));
-    let act = prop_oneof![
-        4 => arrive,
-        1 => (0..30_u64).prop_map(Act::Abort),
-        1 => (0..30_u64).prop_map(Act::AbortInStep),
-    ];
-    prop::collection::vec(prop::collection::vec(act, 0..3), 0..40)
-}
-
-/// Plays the acts, checks what must always hold, and returns every step's progress.
-fn play(settings: &Settings, acts: &[Vec<Act>], seed: u64) -> Vec<(u64, Progress)> {
-    let (mut engine, mut rng) = (Engine::new(settings.clone()), Prng::new(seed));
-    let (mut now, mut history) = (Time::ZERO, Vec::new());
-    let (mut arrived, mut open) = (0, BTreeMap::<u64, (Ask, u64)>::new());
-    let mut rounds = acts.iter();
-    loop {
-        let round = rounds.next();
-        let mut in_step = Vec::new();
-        for act in round.into_iter().flatten() {
-            match *act {
-                Act::Arrive(mut one) => {
-                    one.id = arrived;
-                    arrived += 1;
-                    if engine.arrive(request(one, settings), now).is_ok() {
-                        open.insert(one.id, (one, 0));
-                    }
-                }
-                Act::Abort(id) => {
-                    engine.abort(RequestId(id));
-                    open.remove(&id);
-                }
-                Act::AbortInStep(id) => in_step.push(id),
-            }
-        }
-        let Some(step) = engine.begin_step(now, &mut rng) else {
-            assert!(open.is_empty(), "the engine is idle and {open:?} are not done");
-            if round.is_none() {
-                break;
-            }
-            continue;
-        };
-        assert!(step.batch.tokens() <= settings.max_num_batched_tokens);
-        for id in in_step {
-            engine.abort(RequestId(id));
-            open.remove(&id);
-        }
-        now += step.duration;
-        for progress in engine.end_step(now) {
-            let (one, produced) = open.get_mut(&progress.id.0).expect("progress of a request that is here");
-            *produced += 1;
-            assert_eq!(progress.produced.0, *produced, "one token at a time");
-            assert!(progress.life.cached.0 < progress.life.prompt.0, "the last token is always computed");
-            assert_eq!(progress.life.cached.0 % u64::from(settings.block_size.0.get()), 0, "whole blocks");
-            assert_eq!(progress.end.is_some(), *produced == u64::from(one.output));
-            if progress.end.is_some() {
-                open.remove(&progress.id.0);
-            }
-            history.push((now.0, progress));
-        }
-        let stats = engine.stats();
-        assert!(stats.running <= u64::from(settings.max_num_seqs));
-        assert_eq!(stats.running + stats.waiting, open.len() as u64);
-        assert!(stats.in_use <= stats.resident && stats.resident <= stats.blocks);
+#[test]
+fn a_refusal_is_counted_by_its_limit() {
+    let limits = Settings {
+        max_num_queued_reqs: Some(3),
+        max_num_queued_tokens: Some(Tokens(10)),
+        ..small(16, 8, 64)
+    };
+    let mut engine = Engine::new(limits);
+    assert_eq!(engine.check_queue(4), Err(QueueLimit::Requests), "a request of four sequences");
+    for (one, expected) in [(ask(1, 1, 12, 5), Ok(())), (ask(2, 2, 1, 5), Err(QueueLimit::Tokens))] {
+        let request = request(one, engine.settings());
+        let expected = expected.map_err(|limit| ArriveError::QueueFull { limit });
+        assert_eq!(engine.arrive(request, Time::ZERO), expected);
     }
-    assert_eq!(engine.stats().in_use, Blocks(0), "whoever ended or left holds nothing");
-    history
+    assert_eq!((engine.stats().refused_by_requests, engine.stats().refused_by_tokens), (1, 1));
+    engine.abort(RequestId(1));
+    assert_eq!(engine.stats().prefill_backlog, Tokens::ZERO);
 }
 
-proptest! {
-    #[test]
-    fn everything_is_produced_in_order_nothing_leaks_and_a_seed_is_one_history(
-        acts in acts(),
-        blocks in 8..40_u64,
-        max_num_seqs in 1..6_u32,
-        budget in 1..50_u64,
-        enable_prefix_caching: bool,
-        seed: u64,
-    ) {
-        let settings =
-            Settings { enable_prefix_caching, noise_sigma: 0.03, ..small(blocks, max_num_seqs, budget) };
-        prop_assert_eq!(play(&settings, &acts, seed), play(&settings, &acts, seed));
+#[test]
+fn a_restart_leaves_nothing_but_the_settings() {
+    let (mut engine, mut rng) = (Engine::new(small(16, 8, 64)), Prng::new(0));
+    let one = request(ask(1, 1, 8, 5), engine.settings());
+    engine.arrive(one, Time::ZERO).unwrap();
+    engine.begin_step(Time::ZERO, &mut rng);
+    engine.end_step(Time::from_millis(10));
+    engine.begin_step(Time::from_millis(10), &mut rng);
+    engine.restart();
+    assert_eq!(engine.stats(), Engine::new(small(16, 8, 64)).stats());
+    assert_eq!(engine.end_step(Time::from_millis(20)), [], "the step is lost");
+}
+
+#[test]
+fn adapters_that_run_and_wait_are_told_apart() {
+    let lora = Some(LoraSettings::default());
+    let (mut engine, mut rng) = (Engine::new(Settings { lora, ..small(16, 8, 64) }), Prng::new(0));
+    for (id, adapter) in [(1, Some(5)), (2, Some(6)), (3, Some(6)), (4, None), (5, Some(5))] {
+        let one = request(Ask { adapter, ..ask(id, 1, 8, 5) }, engine.settings());
+        engine.arrive(one, Time::ZERO).unwrap();
     }
+    assert_eq!((engine.stats().waiting_adapters, engine.stats().deferred), (2, 0));
+    let step = engine.begin_step(Time::ZERO, &mut rng).unwrap();
+    assert!(step.adapter_load > Duration::from_millis(300) && step.adapter_load < step.duration);
+    assert_eq!((engine.running_adapters(), engine.waiting_adapters()), (vec![ModelId(5)], vec![ModelId(6)]));
+    let stats = engine.stats();
+    assert_eq!((stats.running, stats.waiting, stats.deferred), (3, 2, 2));
+    assert_eq!((stats.running_adapters, stats.waiting_adapters), (1, 1));
+    engine.end_step(Time::ZERO + step.duration);
+    engine.abort(RequestId(2));
+    assert_eq!(engine.stats().deferred, 1);
 }
