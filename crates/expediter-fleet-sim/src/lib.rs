@@ -5,12 +5,14 @@
 //! | --- | --- |
 //! | `scenario` | what is simulated, and what goes wrong |
 //! | `workload` | where requests come from |
+//! | `presets` | fleets and workloads that have a name |
 //! | `report` | what a run brought |
 //! | `summary` | what that amounts to |
 //! | `ceiling` | the highest rate that is sustained |
 //! | `simulation` | the run itself |
 
 mod ceiling;
+pub mod presets;
 mod report;
 mod scenario;
 mod simulation;

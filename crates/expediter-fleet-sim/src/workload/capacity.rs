@@ -79,10 +79,10 @@ mod tests {
     fn the_share_that_hits_is_the_one_asked_for() {
         for hit in [0.0, 0.5, 0.8, 0.95, 1.0] {
             let capacity = Capacity::new(100.0, FIXED, hit, ModelId(0));
-            let arrivals: Vec<Arrival> = capacity.start(1).unwrap().take(20_000).collect();
+            let arrivals: Vec<Arrival> = capacity.start(1).unwrap().take(2_000).collect();
             let ratio = ideal_hit_ratio(&arrivals);
             let expected = hit * 1_536.0 / 1_840.0;
-            assert!((ratio - expected).abs() < 0.01, "hit {hit}: {ratio}");
+            assert!((ratio - expected).abs() < 0.03, "hit {hit}: {ratio}");
         }
     }
 

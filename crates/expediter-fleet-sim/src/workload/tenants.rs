@@ -255,7 +255,7 @@ mod tests {
             assert!((share * 10.0 / tenant.weight - 1.0).abs() < 0.05, "tenant {number}: share {share}");
             assert!((cv / tenant.cv - 1.0).abs() < 0.07, "tenant {number}: CV {cv}");
         }
-        assert!(ideal_hit_ratio(&arrivals[..20_000]) > 0.83, "system prompts come again");
+        assert!(ideal_hit_ratio(&arrivals[..2_000]) > 0.82, "system prompts come again");
     }
 
     #[test]
