@@ -42,6 +42,7 @@ golden! {
     chunked_prefill
     decodes_first
     equal_blocks_are_not_merged
+    events_of_a_capture
     events_of_a_long_prompt
     events_of_a_reset
     events_under_eviction
@@ -240,7 +241,11 @@ impl Play {
                 let hashes: Vec<String> = hashes
                     .map(|(place, hash)| names.entry(*hash).or_insert_with(|| own(place)).clone())
                     .collect();
-                let mut text = format!("stored {} of r{} from {first_block}", hashes.join(" "), request.0);
+                let hashes = match &hashes[..] {
+                    [first, .., last] if hashes.len() > 12 => format!("{first} to {last}"),
+                    all => all.join(" "),
+                };
+                let mut text = format!("stored {hashes} of r{} from {first_block}", request.0);
                 text.extend(parent.iter().map(|parent| format!(" after {}", names[parent])));
                 text.extend(adapter.map(|ModelId(id)| format!(" by adapter {id}")));
                 text
