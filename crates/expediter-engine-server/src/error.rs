@@ -70,17 +70,43 @@ impl ErrorAnswer {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "InternalServerError", None, ENGINE_LOST)
     }
 
+    /// What clients hear when the queue has no room.
+    pub(crate) fn queue_full() -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "Service Unavailable", None, QUEUE_FULL)
+    }
+
+    /// What a process that drains says to new text.
+    pub(crate) fn draining() -> Self {
+        let message = "cannot schedule new futures after shutdown";
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "InternalServerError", None, message)
+    }
+
+    /// The shape of the key check, unlike all others.
+    pub(crate) fn unauthorized() -> Self {
+        Self { status: StatusCode::UNAUTHORIZED, body: Bytes::from_static(br#"{"error":"Unauthorized"}"#) }
+    }
+
     /// The shape of the web framework, for what never reaches the engine.
     pub(crate) fn detail(status: StatusCode, detail: &str) -> Self {
         Self { status, body: serde_json::json!({ "detail": detail }).to_string().into() }
     }
 }
 
-/// The same as an event inside a stream that has begun. Unlike everything else it has spaces.
+/// `engine_lost` as an event inside a stream that has begun. Unlike everything else it has spaces.
 pub(crate) fn engine_lost_event() -> String {
+    event(ENGINE_LOST, "InternalServerError", 500)
+}
+
+/// `queue_full` as such an event.
+pub(crate) fn queue_full_event() -> String {
+    event(QUEUE_FULL, "Service Unavailable", 503)
+}
+
+fn event(message: &str, kind: &str, code: u16) -> String {
     format!(
-        "data: {{\"error\": {{\"message\": \"{ENGINE_LOST}\", \"type\": \"InternalServerError\", \"param\": null, \"code\": 500}}}}\n\n"
+        "data: {{\"error\": {{\"message\": \"{message}\", \"type\": \"{kind}\", \"param\": null, \"code\": {code}}}}}\n\n"
     )
 }
 
 const ENGINE_LOST: &str = "EngineCore encountered an issue. See stack trace (above) for the root cause.";
+const QUEUE_FULL: &str = "The engine is currently busy and cannot accept new requests. Please try again later or on a different instance.";

@@ -44,9 +44,13 @@ impl Events {
 
     /// Appends the events that follow from this output.
     fn render(&mut self, output: Output, events: &mut VecDeque<Bytes>) {
-        if output.end == Some(End::Lost) {
-            events.push_back(error::engine_lost_event().into());
-            events.push_back(DONE);
+        let failure = match output.end {
+            Some(End::Lost) => Some(error::engine_lost_event()),
+            Some(End::Refused) => Some(error::queue_full_event()),
+            Some(End::Finished(_)) | None => None,
+        };
+        if let Some(failure) = failure {
+            events.extend([failure.into(), DONE]);
             self.open_choices = 0;
             return;
         }

@@ -8,19 +8,20 @@ use expediter_engine_sim::{FinishReason, Request as Sequence};
 use expediter_types::{BlockHash, Prng, Prompt, RequestId, Tokens};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
-use hyper::header::CONTENT_TYPE;
+use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::{Request, Response, StatusCode};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
 use crate::answer;
 use crate::connection::Connection;
 use crate::driver::{End, Input, Output, Sink};
 use crate::error::ErrorAnswer;
 use crate::events::{EventStream, Events};
-use crate::fault::{CutBy, Fault};
+use crate::fault::{CutBy, Fault, Termination};
+use crate::kv_events::Content as EventContent;
 use crate::replica::Shared;
 use crate::reply::{self, Content, Cut};
-use crate::request::{Endpoint, Generation, Model, PromptAsk, Sampling};
+use crate::request::{Endpoint, Generation, PromptAsk, Sampling, saturated};
 use crate::vocabulary::{self, Word};
 
 /// Answers a request for generation. Dropping the future, or the answer's body, aborts it in the engine.
@@ -30,41 +31,139 @@ pub(crate) async fn answer(
     connection: Connection,
     request: Request<Incoming>,
 ) -> Result<Response<Content>, Cut> {
-    let is_json = is_json(&request);
-    let header_id = request.headers().get("x-request-id").and_then(|id| id.to_str().ok()).map(str::to_owned);
+    let headers = Headers::read(&request);
     let Ok(body) = request.into_body().collect().await else { return Err(Cut) };
-    let cut = match shared.fault() {
-        Fault::Status { status } => return Ok(reply::error(with_status(status))),
-        Fault::Cut { after, by } => Some((after, by)),
-        Fault::Ok
-        | Fault::Refuse
-        | Fault::Crash
-        | Fault::Hang
-        | Fault::Freeze
-        | Fault::Slow { .. }
-        | Fault::StaleMetrics
-        | Fault::Unhealthy
-        | Fault::Abort
-        | Fault::Error => None,
-    };
-    if !is_json {
-        return Ok(reply::error(ErrorAnswer::unsupported_media_type()));
+    let body = body.to_bytes();
+    let fault = shared.fault();
+    if let Some(answer) = instead(fault, &body).await {
+        return Ok(reply::error(answer));
     }
-    let model = Model { name: &shared.settings.model, max_model_len: shared.settings.max_model_len };
-    let generation = match Generation::parse(&body.to_bytes(), endpoint, model) {
+    let generation = match headers.check().and_then(|()| Generation::parse(&body, endpoint, shared.model())) {
         Ok(generation) => generation,
         Err(error) => return Ok(reply::error(error)),
     };
-    let job = Job::begin(shared, generation, header_id);
-    let cut = cut.map(|(after, by)| PlannedCut { after, by, connection });
+    if !admitted(shared, &generation).await {
+        return Ok(reply::error(ErrorAnswer::queue_full()));
+    }
+    let load_format = headers.load_format;
+    let job = Job::begin(shared, generation, headers);
+    let cut =
+        if let Fault::Cut { after, by } = fault { Some(PlannedCut { after, by, connection }) } else { None };
     if job.answer.generation.stream {
         let Job { answer, outputs, guard } = job;
         let stream = EventStream::new(Events::new(answer), outputs, guard, cut);
         let events = Content::Events(Box::new(stream));
-        Ok(reply::response(StatusCode::OK, Some("text/event-stream; charset=utf-8"), events))
-    } else {
-        whole(job, cut).await
+        return Ok(reply::response(StatusCode::OK, Some("text/event-stream; charset=utf-8"), events));
     }
+    let mut response = whole(job, cut).await?;
+    if let Some(format) = load_format.filter(|_| response.status() == StatusCode::OK) {
+        response.headers_mut().insert("endpoint-load-metrics", load(shared, format));
+    }
+    Ok(response)
+}
+
+/// What a fault has a request answered with, instead of what it asks for.
+async fn instead(fault: Fault, body: &[u8]) -> Option<ErrorAnswer> {
+    match fault {
+        Fault::Status { status } => Some(with_status(status)),
+        Fault::Terminate { how: Termination::Drain } if Generation::is_of_ids(body) => {
+            std::future::pending().await
+        }
+        Fault::Terminate { how: Termination::Drain } => Some(ErrorAnswer::draining()),
+        Fault::Ok
+        | Fault::Refuse
+        | Fault::Crash
+        | Fault::Terminate { .. }
+        | Fault::Hang
+        | Fault::Freeze
+        | Fault::Cut { .. }
+        | Fault::Slow { .. }
+        | Fault::StaleMetrics
+        | Fault::Unhealthy
+        | Fault::Abort
+        | Fault::Error
+        | Fault::EventGap { .. } => None,
+    }
+}
+
+/// Whether the queue takes the request, where it has a limit.
+async fn admitted(shared: &Shared, generation: &Generation) -> bool {
+    let engine = &shared.settings.engine;
+    let has_limit = engine.max_num_queued_reqs.is_some() || engine.max_num_queued_tokens.is_some();
+    if !has_limit || shared.settings.late_refusals {
+        return true;
+    }
+    let (answer, admitted) = oneshot::channel();
+    let sequences = (generation.prompts.len() * generation.n) as u64;
+    _ = shared.inputs.send(Input::Admit { sequences, answer });
+    // An error means that the replica is being shut down; then this connection is, too.
+    admitted.await.unwrap_or(true)
+}
+
+/// The headers that mean something.
+struct Headers {
+    is_json: bool,
+    request_id: Option<String>,
+    session: Option<String>,
+    priority: Option<i32>,
+    /// `Err` with what is no rank of an engine that has one.
+    rank: Result<(), String>,
+    load_format: Option<LoadFormat>,
+}
+
+/// How the load is told along with an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LoadFormat {
+    Json,
+    Text,
+}
+
+impl Headers {
+    fn read(request: &Request<Incoming>) -> Self {
+        let text = |name: &str| request.headers().get(name).and_then(|value| value.to_str().ok());
+        let content_type = text(CONTENT_TYPE.as_str()).unwrap_or_default();
+        let essence = content_type.split(';').next().unwrap_or_default();
+        let rank = text("x-data-parallel-rank").filter(|rank| rank.parse().is_ok_and(|rank: i64| rank != 0));
+        Self {
+            is_json: essence.trim().eq_ignore_ascii_case("application/json"),
+            request_id: text("x-request-id").map(str::to_owned),
+            session: text("x-session-id").map(str::to_owned),
+            priority: text("x-vllm-priority")
+                .and_then(|priority| priority.trim().parse().ok())
+                .map(saturated),
+            rank: rank.map_or(Ok(()), |rank| Err(rank.to_owned())),
+            load_format: match text("endpoint-load-metrics-format") {
+                Some(format) if format.eq_ignore_ascii_case("json") => Some(LoadFormat::Json),
+                Some(format) if format.eq_ignore_ascii_case("text") => Some(LoadFormat::Text),
+                Some(_) | None => None,
+            },
+        }
+    }
+
+    fn check(&self) -> Result<(), ErrorAnswer> {
+        if !self.is_json {
+            return Err(ErrorAnswer::unsupported_media_type());
+        }
+        self.rank.as_ref().map_err(|rank| {
+            ErrorAnswer::bad_request(None, &format!("data_parallel_rank {rank} is out of range [0, 1)."))
+        })?;
+        Ok(())
+    }
+}
+
+/// The load as a header.
+fn load(shared: &Shared, format: LoadFormat) -> HeaderValue {
+    let stats = shared.telemetry().stats;
+    let (waiting, usage) = (stats.waiting as f64, stats.kv_usage());
+    let text = match format {
+        LoadFormat::Json => format!(
+            r#"JSON {{"named_metrics": {{"num_requests_waiting": {waiting:?}, "kv_cache_usage_perc": {usage:?}}}}}"#
+        ),
+        LoadFormat::Text => format!(
+            "TEXT named_metrics.num_requests_waiting={waiting:?}, named_metrics.kv_cache_usage_perc={usage:?}"
+        ),
+    };
+    HeaderValue::try_from(text).expect("numbers and names are valid in headers")
 }
 
 /// Waits for every token, then answers at once.
@@ -75,8 +174,10 @@ async fn whole(mut job: Job, cut: Option<PlannedCut>) -> Result<Response<Content
             return Err(cut.now());
         }
         let Some(output) = job.outputs.recv().await else { return Err(Cut) };
-        if output.end == Some(End::Lost) {
-            return Ok(reply::error(ErrorAnswer::engine_lost()));
+        match output.end {
+            Some(End::Lost) => return Ok(reply::error(ErrorAnswer::engine_lost())),
+            Some(End::Refused) => return Ok(reply::error(ErrorAnswer::queue_full())),
+            Some(End::Finished(_)) | None => {}
         }
         job.answer.note(output);
         if output.end.is_some() {
@@ -130,7 +231,7 @@ pub(crate) struct Usage {
 
 impl Job {
     /// Hands every choice to the engine.
-    fn begin(shared: &Arc<Shared>, generation: Generation, header_id: Option<String>) -> Self {
+    fn begin(shared: &Arc<Shared>, generation: Generation, headers: Headers) -> Self {
         let (sender, outputs) = mpsc::unbounded_channel();
         let count = generation.prompts.len() * generation.n;
         let first = shared.request_ids(count);
@@ -139,51 +240,80 @@ impl Job {
             Endpoint::Chat => "chatcmpl-",
             Endpoint::Completions => "cmpl-",
         };
-        let id = header_id
+        let Headers { request_id, session, priority, .. } = headers;
+        let id = request_id
             .or_else(|| generation.request_id.clone())
             .unwrap_or_else(|| format!("{:016x}", rng.bits()));
-        let salt = generation
-            .cache_salt
-            .as_deref()
-            .map_or(0, |salt| BlockHash::root(0).then(&vocabulary::ids(salt).collect::<Vec<_>>()).0);
-        let guard = Guard::new(shared, first, count);
-        let (block_size, answer_tokens_mean) =
-            (shared.settings.engine.block_size, shared.settings.answer_tokens_mean);
-        let mut choices = Vec::with_capacity(count);
-        for prompt in &generation.prompts {
-            let hash = BlockHash::root(salt).then(&prompt.ids).0;
-            for sibling in 0..generation.n as u64 {
-                let mut draws = match generation.sampling {
-                    Sampling::Free => Prng::new(rng.bits()),
-                    Sampling::Greedy => Prng::new(hash),
-                    Sampling::Seeded(seed) => Prng::new(hash ^ seed.rotate_left(32) ^ sibling),
-                };
-                let (words, ends_with) = draw(prompt, &generation, answer_tokens_mean, &mut draws);
-                let output: Vec<u32> = words.iter().map(|word| word.id()).collect();
-                let request = Sequence {
-                    id: RequestId(first.0 + choices.len() as u64),
-                    prompt: Prompt::with_continuation(&prompt.ids, &output, block_size, salt),
-                    output: Tokens(words.len() as u64),
-                    ends_with,
-                    adapter: None,
-                    priority: 0,
-                };
-                let sink = Sink { index: choices.len(), outputs: sender.clone() };
-                // An error means that the replica is being shut down; then this connection is, too.
-                _ = shared.inputs.send(Input::Arrive { request, sink });
-                choices.push(Choice { words, produced: 0, cached: 0, finish: None });
-            }
-        }
+        let adapter = generation.adapter.as_deref();
         let answer = Answer {
             id: format!("{prefix}{id}"),
             created: shared.clock.unix().as_secs(),
-            model: shared.settings.model.clone(),
-            choices,
-            block_size: u64::from(block_size.0.get()),
+            model: adapter
+                .map_or_else(|| shared.settings.model.clone(), |served| served.adapter.name.clone()),
+            choices: Vec::with_capacity(count),
+            block_size: u64::from(shared.settings.engine.block_size.0.get()),
             generation,
         };
-        Self { answer, outputs, guard }
+        let mut job = Self { answer, outputs, guard: Guard::new(shared, first, count) };
+        let given = Given { session: session.or_else(|| job.answer.generation.session.clone()), priority };
+        for index in 0..count {
+            job.start_choice(shared, RequestId(first.0 + index as u64), &given, &mut rng, &sender);
+        }
+        job
     }
+
+    /// Hands the next choice to the engine.
+    fn start_choice(
+        &mut self,
+        shared: &Shared,
+        id: RequestId,
+        given: &Given,
+        rng: &mut Prng,
+        outputs: &mpsc::UnboundedSender<Output>,
+    ) {
+        let (generation, index) = (&self.answer.generation, self.answer.choices.len());
+        let prompt = self.answer.prompt(index);
+        let adapter = generation.adapter.as_ref();
+        let cache_salt = generation
+            .cache_salt
+            .as_deref()
+            .map_or(0, |salt| BlockHash::root(0).then(&vocabulary::ids(salt).collect::<Vec<_>>()).0);
+        let salt = BlockHash::salt(adapter.map(|served| served.id), cache_salt);
+        let hash = BlockHash::root(salt).then(&prompt.ids).0;
+        let sibling = (index % generation.n) as u64;
+        let mut draws = match generation.sampling {
+            Sampling::Free => Prng::new(rng.bits()),
+            Sampling::Greedy => Prng::new(hash),
+            Sampling::Seeded(seed) => Prng::new(hash ^ seed.rotate_left(32) ^ sibling),
+        };
+        let (words, ends_with) = draw(prompt, generation, shared.settings.answer_tokens_mean, &mut draws);
+        let output: Vec<u32> = words.iter().map(|word| word.id()).collect();
+        let block_size = shared.settings.engine.block_size;
+        let request = Sequence {
+            id,
+            prompt: Prompt::with_continuation(&prompt.ids, &output, block_size, salt),
+            output: Tokens(words.len() as u64),
+            ends_with,
+            adapter: adapter.map(|served| served.id),
+            priority: generation.priority.or(given.priority).unwrap_or(0),
+        };
+        let content = Arc::new(EventContent {
+            ids: [&prompt.ids[..], &output].concat(),
+            adapter: adapter.cloned(),
+            cache_salt: generation.cache_salt.clone(),
+            session: given.session.clone(),
+        });
+        let sink = Sink { index, outputs: outputs.clone() };
+        // An error means that the replica is being shut down; then this connection is, too.
+        _ = shared.inputs.send(Input::Arrive { request, content, sink });
+        self.answer.choices.push(Choice { words, produced: 0, cached: 0, finish: None });
+    }
+}
+
+/// What the headers said of every choice.
+struct Given {
+    session: Option<String>,
+    priority: Option<i32>,
 }
 
 impl Answer {
@@ -302,13 +432,6 @@ fn length(
     )]
     let drawn = (drawn as u64 + 1).max(generation.min_tokens);
     if drawn <= ask.output_max { (drawn, FinishReason::Stop) } else { (ask.output_max, FinishReason::Length) }
-}
-
-fn is_json(request: &Request<Incoming>) -> bool {
-    let content_type =
-        request.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let essence = content_type.split(';').next().unwrap_or_default();
-    essence.trim().eq_ignore_ascii_case("application/json")
 }
 
 fn with_status(status: u16) -> ErrorAnswer {

@@ -14,6 +14,9 @@
 //!
 //! The shapes of answers, errors and metrics are those of captures of the real engine; `tests/it` compares them.
 
+#![expect(clippy::doc_markdown, reason = "LoRA and ZeroMQ are names, not items")]
+
+mod adapters;
 mod answer;
 mod clock;
 mod connection;
@@ -22,6 +25,7 @@ mod error;
 mod events;
 mod fault;
 mod generate;
+mod kv_events;
 mod listener;
 mod metrics;
 mod replica;
@@ -32,7 +36,9 @@ mod server;
 mod settings;
 mod vocabulary;
 
-pub use fault::{CutBy, Fault};
+pub use adapters::Adapter;
+pub use expediter_wire::kv_events::{Encoding, ReplayForm};
+pub use fault::{CutBy, Fault, FaultScript, ScriptError, Termination};
 pub use replica::Replica;
 pub use server::EngineServer;
-pub use settings::{Settings, StartError};
+pub use settings::{AdapterSettings, HashForm, KvEventsSettings, Settings, StartError};

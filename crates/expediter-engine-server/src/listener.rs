@@ -11,13 +11,23 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::connection::{self, Ends};
-use crate::fault::Fault;
 use crate::replica::Shared;
 
-/// The port is to behave as this fault says.
+/// What the port does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Position {
+    /// It takes connections.
+    Open,
+    /// It takes none, and idle ones are closed; what is in flight goes on.
+    Closed,
+    /// It takes none, and every connection is cut.
+    Cut,
+}
+
+/// The port is to do this.
 #[derive(Debug)]
 pub(crate) struct Door {
-    pub(crate) fault: Fault,
+    pub(crate) position: Position,
     pub(crate) done: oneshot::Sender<()>,
 }
 
@@ -39,7 +49,7 @@ impl Listener {
     }
 
     /// The next connection; never while the port is closed.
-    async fn accept(&self) -> TcpStream {
+    pub(crate) async fn accept(&self) -> TcpStream {
         let Some(open) = &self.open else { return std::future::pending().await };
         loop {
             match open.accept().await {
@@ -50,8 +60,13 @@ impl Listener {
         }
     }
 
+    /// Whoever comes now is refused.
+    pub(crate) fn close(&mut self) {
+        self.open = None;
+    }
+
     /// Listens again. The port is ours by custom only, so that someone may be quicker: then until he is gone.
-    async fn reopen(&mut self) {
+    pub(crate) async fn reopen(&mut self) {
         while self.open.is_none() {
             match TcpListener::bind(self.address).await {
                 Ok(open) => self.open = Some(open),
@@ -77,15 +92,21 @@ pub(crate) async fn run(
                 connections.spawn(connection::serve(Arc::clone(&shared), stream, ends.clone()));
             }
             Some(door) = doors.recv() => {
-                if door.fault.listens() {
-                    tokio::select! {
+                match door.position {
+                    Position::Open => tokio::select! {
                         () = listener.reopen() => {}
                         () = stop.cancelled() => break,
+                    },
+                    Position::Closed => {
+                        listener.close();
+                        ends.close.cancel();
+                        ends.close = CancellationToken::new();
                     }
-                } else {
-                    listener.open = None;
-                    if door.fault == Fault::Crash { ends.cut.cancel() } else { ends.close.cancel() }
-                    ends = Ends::new(&stop);
+                    Position::Cut => {
+                        listener.close();
+                        ends.cut.cancel();
+                        ends = Ends::new(&stop);
+                    }
                 }
                 _ = door.done.send(());
             }

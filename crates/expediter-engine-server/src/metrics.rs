@@ -1,5 +1,6 @@
 //! `/metrics` under the names of vLLM 0.32.0.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use expediter_engine_sim::{FinishReason, Progress, Stats, Step};
@@ -13,6 +14,10 @@ pub(crate) struct Telemetry {
     pub(crate) stats: Stats,
     /// Unix seconds.
     pub(crate) started: f64,
+    /// The level at which the engine sleeps.
+    pub(crate) sleep: Option<u8>,
+    /// Sets of adapters that had requests in the batch, each with the Unix time at which it last was the set.
+    adapters: BTreeMap<String, f64>,
     stopped: u64,
     cut_short: u64,
     aborted: u64,
@@ -38,6 +43,8 @@ impl Telemetry {
         Self {
             stats: Stats::default(),
             started,
+            sleep: None,
+            adapters: BTreeMap::new(),
             stopped: 0,
             cut_short: 0,
             aborted: 0,
@@ -96,6 +103,11 @@ impl Telemetry {
         self.preemptions.observe(f64::from(life.preemptions));
     }
 
+    /// The adapters with requests in the batch after a step, apart by commas.
+    pub(crate) fn note_adapters(&mut self, names: String, now: f64) {
+        self.adapters.insert(names, now);
+    }
+
     /// Counts a request that the engine lost.
     pub(crate) fn count_failure(&mut self) {
         self.failed += 1;
@@ -110,17 +122,23 @@ impl Telemetry {
         self.render_gauges(&mut page);
         self.render_counters(&mut page);
         self.render_histograms(&mut page);
+        page.rejections(&self.stats);
+        if let Some(lora) = &settings.engine.lora {
+            page.adapters(&self.adapters, lora.max_loras);
+        }
         page.cache_config(settings);
         page.text
     }
 
     fn render_gauges(&self, page: &mut Page<'_>) {
         let (running, waiting) = (self.stats.running as f64, self.stats.waiting as f64);
-        let reasons = [(r#"reason="capacity""#, waiting), (r#"reason="deferred""#, 0.0)];
+        let deferred = self.stats.deferred as f64;
+        let reasons = [(r#"reason="capacity""#, waiting - deferred), (r#"reason="deferred""#, deferred)];
+        let at_level = |level: Option<u8>| f64::from(u8::from(self.sleep == level));
         let sleep = [
-            (r#"sleep_state="awake""#, 1.0),
-            (r#"sleep_state="weights_offloaded""#, 0.0),
-            (r#"sleep_state="discard_all""#, 0.0),
+            (r#"sleep_state="awake""#, at_level(None)),
+            (r#"sleep_state="weights_offloaded""#, at_level(Some(1))),
+            (r#"sleep_state="discard_all""#, at_level(Some(2))),
         ];
         page.gauge(
             "num_requests_running",
@@ -304,6 +322,37 @@ impl Page<'_> {
         let (created, started) = (format!("{name}_created"), self.started);
         self.head(&created, help, "gauge");
         self.sample(&created, "", started);
+    }
+
+    /// Counted before the engine, and so without its number.
+    fn rejections(&mut self, stats: &Stats) {
+        let (model, started) = (self.model, self.started);
+        let help = "Number of admission attempts rejected by a queue limit, by reason.";
+        let counts = [
+            ("max_num_queued_reqs", stats.refused_by_requests as f64),
+            ("max_num_queued_tokens", stats.refused_by_tokens as f64),
+        ];
+        for (name, kind) in
+            [("vllm:admission_rejections_total", "counter"), ("vllm:admission_rejections_created", "gauge")]
+        {
+            self.head(name, help, kind);
+            for (reason, count) in counts {
+                let value = if kind == "counter" { count } else { started };
+                self.line(format_args!(r#"{name}{{model_name="{model}",reason="{reason}"}} {value:?}"#));
+            }
+        }
+    }
+
+    /// Every set of adapters there ever was; the one with the latest time is that of now. Those that wait are not
+    /// told: the real engine repeats those that run.
+    fn adapters(&mut self, sets: &BTreeMap<String, f64>, max_loras: u32) {
+        let name = "vllm:lora_requests_info";
+        self.head(name, "Running stats on lora requests.", "gauge");
+        for (running, time) in sets {
+            self.line(format_args!(
+                r#"{name}{{max_lora="{max_loras}",running_lora_adapters="{running}",waiting_lora_adapters="{running}"}} {time:?}"#
+            ));
+        }
     }
 
     /// A series whose labels are the news; values are text.

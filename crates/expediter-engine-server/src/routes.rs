@@ -1,23 +1,28 @@
-//! Which path and method mean what, and the answers that need no engine.
+//! Which path and method mean what.
+
+mod develop;
+mod faults;
+mod models;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use bytes::Bytes;
+use expediter_types::Prng;
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
-use hyper::header::{HeaderValue, LOCATION};
+use hyper::header::{AUTHORIZATION, HeaderValue, LOCATION, VARY};
 use hyper::{Method, Request, Response, StatusCode};
 use serde::Serialize;
 
 use crate::connection::Connection;
 use crate::error::ErrorAnswer;
-use crate::fault::{Fault, FaultOrder};
+use crate::fault::Fault;
 use crate::generate;
 use crate::replica::Shared;
 use crate::reply::{self, Content, Cut, Reply};
-use crate::request::{self, Endpoint, Model};
+use crate::request::{self, Endpoint};
+use crate::settings::Settings;
 
 /// Answers one request of a connection.
 pub(crate) async fn answer(
@@ -26,9 +31,43 @@ pub(crate) async fn answer(
     request: Request<Incoming>,
 ) -> Result<Response<Reply>, Cut> {
     let busy = connection.busy();
-    let response = route(&shared, connection, request).await?;
+    let request_id = shared.settings.request_id_headers.then(|| request_id(&shared, &request));
+    let mut response = if may_pass(&shared.settings, &request) {
+        route(&shared, connection, request).await?
+    } else {
+        let mut response = reply::error(ErrorAnswer::unauthorized());
+        response.headers_mut().remove(VARY);
+        response
+    };
+    if let Some(id) = request_id {
+        response.headers_mut().insert(REQUEST_ID, id);
+    }
     Ok(response.map(|content| Reply::new(content, busy)))
 }
+
+/// Whether the request has a key where one is needed. What lies outside `/v1` is open to all, as in the real engine.
+fn may_pass(settings: &Settings, request: &Request<Incoming>) -> bool {
+    let is_guarded = request.uri().path().starts_with("/v1") && request.method() != Method::OPTIONS;
+    if settings.api_keys.is_empty() || !is_guarded {
+        return true;
+    }
+    let given =
+        request.headers().get(AUTHORIZATION).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let key = given.split_once(' ').filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
+    key.is_some_and(|(_, key)| settings.api_keys.iter().any(|known| known == key))
+}
+
+/// The client's own, or a new one.
+fn request_id(shared: &Shared, request: &Request<Incoming>) -> HeaderValue {
+    let own = request.headers().get(REQUEST_ID).cloned();
+    own.unwrap_or_else(|| {
+        let mut rng = Prng::new(shared.seed ^ shared.request_ids(1).0);
+        let id = format!("{:016x}{:016x}", rng.bits(), rng.bits());
+        HeaderValue::try_from(id).expect("digits are valid in headers")
+    })
+}
+
+const REQUEST_ID: &str = "x-request-id";
 
 /// Everything that is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,32 +79,65 @@ enum Route {
     Models,
     Tokenize,
     Generate(Endpoint),
-    /// Our own: no engine has it.
+    EventSources,
+    LoadAdapter,
+    UnloadAdapter,
+    Sleep,
+    WakeUp,
+    IsSleeping,
+    IsPaused,
+    ResetPrefixCache,
+    /// Our own, as the next: no engine has it.
     Fault,
+    Faults,
 }
 
 impl Route {
-    fn of(path: &str) -> Option<Self> {
-        match path {
-            "/health" | "/ping" => Some(Self::Health),
-            "/version" => Some(Self::Version),
-            "/load" => Some(Self::Load),
-            "/metrics" => Some(Self::Metrics),
-            "/v1/models" => Some(Self::Models),
-            "/tokenize" => Some(Self::Tokenize),
-            "/v1/chat/completions" => Some(Self::Generate(Endpoint::Chat)),
-            "/v1/completions" => Some(Self::Generate(Endpoint::Completions)),
-            "/fault" => Some(Self::Fault),
-            _ => None,
-        }
+    fn of(path: &str, settings: &Settings) -> Option<Self> {
+        let route = match path {
+            "/health" | "/ping" => Self::Health,
+            "/version" => Self::Version,
+            "/load" => Self::Load,
+            "/metrics" => Self::Metrics,
+            "/v1/models" => Self::Models,
+            "/tokenize" => Self::Tokenize,
+            "/v1/chat/completions" => Self::Generate(Endpoint::Chat),
+            "/v1/completions" => Self::Generate(Endpoint::Completions),
+            "/kv_event_sources" => Self::EventSources,
+            "/v1/load_lora_adapter" if settings.adapters.runtime_updates => Self::LoadAdapter,
+            "/v1/unload_lora_adapter" if settings.adapters.runtime_updates => Self::UnloadAdapter,
+            "/sleep" if settings.dev_mode => Self::Sleep,
+            "/wake_up" if settings.dev_mode => Self::WakeUp,
+            "/is_sleeping" if settings.dev_mode => Self::IsSleeping,
+            "/is_paused" if settings.dev_mode => Self::IsPaused,
+            "/reset_prefix_cache" if settings.dev_mode => Self::ResetPrefixCache,
+            "/fault" => Self::Fault,
+            "/faults" => Self::Faults,
+            _ => return None,
+        };
+        Some(route)
     }
 
     /// The methods that the path takes, as the header `allow` says them.
     fn methods(self, path: &str) -> &'static str {
         match self {
             Self::Health if path == "/ping" => "GET, POST",
-            Self::Health | Self::Version | Self::Load | Self::Metrics | Self::Models => "GET",
-            Self::Tokenize | Self::Generate(_) => "POST",
+            Self::Health
+            | Self::Version
+            | Self::Load
+            | Self::Metrics
+            | Self::Models
+            | Self::EventSources
+            | Self::IsSleeping
+            | Self::IsPaused => "GET",
+            Self::Tokenize
+            | Self::Generate(_)
+            | Self::LoadAdapter
+            | Self::UnloadAdapter
+            | Self::Sleep
+            | Self::WakeUp
+            | Self::ResetPrefixCache
+            | Self::Faults => "POST",
             Self::Fault => "GET, POST",
         }
     }
@@ -77,8 +149,8 @@ async fn route(
     request: Request<Incoming>,
 ) -> Result<Response<Content>, Cut> {
     let path = request.uri().path();
-    let Some(route) = Route::of(path) else { return Ok(unknown(shared, path)) };
-    if route != Route::Fault && shared.fault() == Fault::Hang {
+    let Some(route) = Route::of(path, &shared.settings) else { return Ok(unknown(shared, path)) };
+    if !matches!(route, Route::Fault | Route::Faults) && shared.fault() == Fault::Hang {
         return std::future::pending().await;
     }
     let methods = route.methods(path);
@@ -97,17 +169,26 @@ async fn route(
             let content = Content::Whole(Full::new(shared.metrics().into()));
             reply::response(StatusCode::OK, Some("text/plain; version=1.0.0; charset=utf-8"), content)
         }
-        Route::Models => reply::json(StatusCode::OK, models(shared)),
+        Route::Models => reply::json(StatusCode::OK, models::list(shared)),
         Route::Tokenize => tokenize(shared, request).await?,
         Route::Generate(endpoint) => generate::answer(shared, endpoint, connection, request).await?,
-        Route::Fault if request.method() == Method::POST => set_fault(shared, request).await?,
-        Route::Fault => fault(shared.fault()),
+        Route::EventSources => reply::json(StatusCode::OK, models::event_sources(shared)),
+        Route::LoadAdapter => models::changed(shared.adapters.load(&read(request).await?, &shared.settings)),
+        Route::UnloadAdapter => models::changed(shared.adapters.unload(&read(request).await?)),
+        Route::Sleep => develop::sleep(shared, &request).await?,
+        Route::WakeUp => develop::wake_up(shared).await?,
+        Route::IsSleeping => develop::is_sleeping(shared).await?,
+        Route::IsPaused => reply::json(StatusCode::OK, r#"{"is_paused":false}"#),
+        Route::ResetPrefixCache => develop::reset_prefix_cache(shared).await?,
+        Route::Fault if request.method() == Method::POST => faults::set(shared, &read(request).await?).await,
+        Route::Fault => faults::show(shared.fault()),
+        Route::Faults => faults::follow(shared, &read(request).await?),
     })
 }
 
 /// A path that is not served; a slash too many leads to the path without it.
 fn unknown(shared: &Shared, path: &str) -> Response<Content> {
-    let without = path.strip_suffix('/').filter(|path| Route::of(path).is_some());
+    let without = path.strip_suffix('/').filter(|path| Route::of(path, &shared.settings).is_some());
     let location =
         without.and_then(|path| HeaderValue::try_from(format!("http://{}{path}", shared.address)).ok());
     let Some(location) = location else {
@@ -118,19 +199,9 @@ fn unknown(shared: &Shared, path: &str) -> Response<Content> {
     response
 }
 
-fn models(shared: &Shared) -> String {
-    let (model, created) = (&shared.settings.model, shared.clock.unix().as_secs());
-    let name = serde_json::to_string(model).expect("a string is valid JSON");
-    let permission = shared.request_ids(1).0;
-    format!(
-        r#"{{"object":"list","data":[{{"id":{name},"object":"model","created":{created},"owned_by":"vllm","root":{name},"parent":null,"max_model_len":{},"permission":[{{"id":"modelperm-{permission:016x}","object":"model_permission","created":{created},"allow_create_engine":false,"allow_sampling":true,"allow_logprobs":true,"allow_search_indices":false,"allow_view":true,"allow_fine_tuning":false,"organization":"*","group":null,"is_blocking":false}}]}}]}}"#,
-        shared.settings.max_model_len.0
-    )
-}
-
 async fn tokenize(shared: &Shared, request: Request<Incoming>) -> Result<Response<Content>, Cut> {
     let body = read(request).await?;
-    let model = Model { name: &shared.settings.model, max_model_len: shared.settings.max_model_len };
+    let model = shared.model();
     Ok(match request::tokenize(&body, model) {
         Ok(found) => {
             let answer = TokenizeAnswer {
@@ -151,30 +222,6 @@ struct TokenizeAnswer {
     max_model_len: u64,
     tokens: Vec<u32>,
     token_strs: Option<Vec<String>>,
-}
-
-async fn set_fault(shared: &Arc<Shared>, request: Request<Incoming>) -> Result<Response<Content>, Cut> {
-    let body = read(request).await?;
-    let order: FaultOrder = match serde_json::from_slice(&body) {
-        Ok(order) => order,
-        Err(error) => return Ok(bad_fault(&error.to_string())),
-    };
-    if let Some(mistake) = order.fault.mistake() {
-        return Ok(bad_fault(mistake));
-    }
-    match order.for_ms {
-        Some(ms) => shared.set_fault_for(order.fault, Duration::from_millis(ms)).await,
-        None => _ = shared.set_fault(order.fault).await,
-    }
-    Ok(fault(shared.fault()))
-}
-
-fn fault(fault: Fault) -> Response<Content> {
-    reply::json(StatusCode::OK, serde_json::to_vec(&fault).expect("a fault is valid JSON"))
-}
-
-fn bad_fault(mistake: &str) -> Response<Content> {
-    reply::error(ErrorAnswer::detail(StatusCode::BAD_REQUEST, mistake))
 }
 
 async fn read(request: Request<Incoming>) -> Result<Bytes, Cut> {

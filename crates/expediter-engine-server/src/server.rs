@@ -2,11 +2,13 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::clock::Clock;
+use crate::fault::{Fault, Termination};
 use crate::replica::Replica;
 use crate::settings::{Settings, StartError};
 
@@ -47,6 +49,20 @@ impl EngineServer {
         self.replicas.iter().map(Replica::address).collect()
     }
 
+    /// Tells every process to stop, and returns when their requests have ended, or after `patience`.
+    pub async fn terminate(&self, how: Termination, patience: Duration) {
+        for replica in &self.replicas {
+            replica.set_fault(Fault::Terminate { how }).await;
+        }
+        let ended = async {
+            while self.replicas.iter().any(Replica::is_answering) {
+                tokio::time::sleep(POLL).await;
+            }
+        };
+        // What has not ended by then is cut by whoever waits no longer.
+        _ = tokio::time::timeout(patience, ended).await;
+    }
+
     /// Closes every port and connection at once, and waits for all tasks.
     pub async fn shutdown(self) {
         self.stop.cancel();
@@ -60,3 +76,6 @@ impl Drop for EngineServer {
         self.stop.cancel();
     }
 }
+
+/// Nobody tells when the last answer has gone out.
+const POLL: Duration = Duration::from_millis(10);
