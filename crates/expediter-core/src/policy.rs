@@ -45,7 +45,7 @@ pub enum Policy {
     /// The fewest uncached prompt tokens dispatched and not yet answered by a first token; equal ones by requests
     /// in flight. The request's own match does not attract it: a reference without affinity.
     LeastPendingTokens,
-    /// Consistent hashing with bounded loads: model and beginning of the prompt give a point on a ring of
+    /// Consistent hashing with bounded loads: adapter and beginning of the prompt give a point on a ring of
     /// replicas; the first one clockwise takes the request that stays within 1.25 times the mean number of
     /// requests in flight with it, else the first that qualifies. Prompts without a block hash go to the fewest
     /// requests in flight.

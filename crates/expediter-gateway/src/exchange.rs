@@ -6,6 +6,7 @@ mod feed;
 mod handler;
 mod heads;
 mod models_list;
+mod prompt;
 mod receive;
 mod relay;
 mod request_id;

@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use expediter_core::ReplicaState;
+use expediter_core::{Policy, ReplicaState};
 use expediter_types::{ModelId, Prng, ReplicaId, RequestId};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -111,6 +111,16 @@ impl Fleet {
     /// A request id for clients that send none: unlike those of other processes and other runs.
     pub(crate) fn fresh_id(&self, id: RequestId) -> u64 {
         Prng::new(self.seed ^ id.0).bits()
+    }
+
+    /// Keeps clients from choosing prompts whose hashes collide.
+    pub(crate) fn prompt_seed(&self) -> u64 {
+        Prng::new(!self.seed).bits()
+    }
+
+    /// How a replica of `pool` is chosen.
+    pub(crate) fn policy(&self, pool: &str) -> Policy {
+        convert::policy(&self.settings.load(), pool)
     }
 
     /// Where requests for `model` go.

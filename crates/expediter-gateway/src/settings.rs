@@ -12,6 +12,7 @@ mod defaults;
 mod key_path;
 mod mistake;
 mod raw;
+mod raw_policy;
 mod replica_url;
 mod secret;
 mod tls;
@@ -23,18 +24,19 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use expediter_core::Policy;
+use expediter_core::{Policy, PolicyParameters};
 use ipnet::IpNet;
 
 pub use self::aliases::{AliasTable, PoolShare};
 pub use self::attachments::{Attachments, ReplicaFileError, parse_replica_file};
-pub use self::bounded::{DAY_MS, Millis, Ratio, Whole};
+pub use self::bounded::{DAY_MS, Millis, Ratio, Real, Whole};
 pub use self::key_path::{KeyPath, KeyPathError, Step};
 pub use self::mistake::{Mistake, closest, one_of};
 pub use self::raw::{
-    LogFormat, LogLevel, RawAdmin, RawAlias, RawBreaker, RawExpose, RawLimits, RawLog, RawPolicy, RawPool,
-    RawProbe, RawRetry, RawSettings, RawShare, RawTls, RawUsage, RawWait,
+    LogFormat, LogLevel, RawAdmin, RawAlias, RawBreaker, RawExpose, RawLimits, RawLog, RawPool, RawProbe,
+    RawRetry, RawSettings, RawShare, RawTls, RawUsage, RawWait,
 };
+pub use self::raw_policy::{RawBoundedHash, RawPolicy, RawPolicyParameters, RawSticky, RawTree, RawWeights};
 pub use self::replica_url::{Host, ReplicaUrl, ReplicaUrlError, Scheme};
 pub use self::secret::Secret;
 pub use self::tls::{TlsIdentity, TlsIdentityError};
@@ -91,12 +93,14 @@ pub struct AdminSettings {
 }
 
 /// Replicas that serve the same model alike.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct PoolSettings {
     /// The model's name at the engine.
     pub model: String,
     /// How a replica is chosen.
     pub policy: Policy,
+    /// What it is told.
+    pub policy_parameters: PolicyParameters,
     /// From the configuration, then from the replica file; each once.
     pub replicas: Vec<ReplicaUrl>,
     /// What the engines ask for; without one the client's own `Authorization` is passed on.

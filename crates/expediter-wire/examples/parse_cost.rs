@@ -1,4 +1,4 @@
-//! What reading costs: nanoseconds for the scan of a request, and for one frame of a stream from bytes to verdict.
+//! What reading costs: nanoseconds for the scan of a request and the hashes of its prompt's blocks, and for one frame of a stream from bytes to verdict.
 //!
 //!     cargo run --release -p expediter-wire --example parse_cost
 
@@ -32,6 +32,7 @@ fn main() {
     report("scan, 2,000 token ids", body.len(), || {
         scan(black_box(body.as_bytes()), Endpoint::Completions).is_ok()
     });
+    report_hashes("2,000 token ids", &body, Endpoint::Completions);
 
     let token = r#"data: {"id":"chatcmpl-9be3df9888ed89cc","object":"chat.completion.chunk","created":1796064323,"model":"tiny","choices":[{"index":0,"delta":{"content":" Toyota"},"logprobs":null,"finish_reason":null,"token_ids":null}],"usage":null}"#;
     let token = format!("{token}\n\n");
@@ -81,8 +82,16 @@ fn report_scan(name: &str, body: &str) {
     report(&format!("scan, {name}"), body.len(), || scan(black_box(body.as_bytes()), Endpoint::Chat).is_ok());
     let bytes = Bytes::copy_from_slice(body.as_bytes());
     let Ok(scanned) = scan(&bytes, Endpoint::Chat) else { return };
+    report_hashes(name, body, Endpoint::Chat);
     let edit = Edit { model: Some("m-8b"), include_usage: true };
     report(&format!("splice, {name}"), body.len(), || splice(black_box(&bytes), &scanned, &edit).len() == 5);
+}
+
+fn report_hashes(name: &str, body: &str, endpoint: Endpoint) {
+    let Ok(scanned) = scan(body.as_bytes(), endpoint) else { return };
+    report(&format!("hashes, {name}"), body.len(), || {
+        scanned.block_hashes(black_box(body.as_bytes()), 1).len() < usize::MAX
+    });
 }
 
 /// Prints the best of 100 rounds of 1 to 2 ms each.

@@ -3,6 +3,7 @@
 //! [`scan()`] walks the body once and remembers places; [`splice()`] puts new text in those places. Everything
 //! else reaches the engine as the client sent it: number spellings, key order, unknown fields, nulls.
 
+mod blocks;
 mod lax;
 mod scan;
 mod splice;
@@ -11,6 +12,7 @@ use std::ops::Range;
 
 use expediter_types::Tokens;
 
+pub use blocks::{BLOCKS_MAX, PromptSpans};
 pub use scan::{ScanError, scan};
 pub use splice::{Edit, Pieces, splice};
 
@@ -43,6 +45,8 @@ pub struct RequestScan {
     pub n: u32,
     /// How much there is to read for the engine.
     pub prompt: PromptShape,
+    /// Where that stands.
+    pub spans: PromptSpans,
     /// Whether `tools` is a list with something in it.
     pub has_tools: bool,
     /// Where the body's object begins: the offset of its `{`.

@@ -10,11 +10,18 @@ use crate::timers::Timer;
 use crate::trial::Trial;
 
 impl Dispatcher {
-    /// A replica is part of the pool from now on.
-    pub fn join(&mut self, replica: ReplicaId, _now: Time) {
+    /// A replica is part of the pool from now on. Gateways that are to agree on the ring of
+    /// [`Policy::PrefixHashBounded`](crate::Policy::PrefixHashBounded) must know it by the same id.
+    pub fn join(&mut self, replica: ReplicaId, now: Time) {
+        self.join_as(replica, replica.0.into(), now);
+    }
+
+    /// As [`Self::join`], for ids that mean something on this gateway only: `identity` is what every gateway
+    /// knows the replica by.
+    pub fn join_as(&mut self, replica: ReplicaId, identity: u64, _now: Time) {
         if let Err(index) = self.fleet.binary_search_by_key(&replica, |known| known.id) {
             let slot = self.prefixes.join();
-            self.fleet.insert(index, Replica::new(replica, replica.0.into(), slot));
+            self.fleet.insert(index, Replica::new(replica, identity, slot));
         }
     }
 

@@ -99,11 +99,12 @@ impl Chooser {
     }
 }
 
-/// The point on the ring: the hash of the first blocks, or of as many as there are, and the model.
+/// The point on the ring: the hash of the first blocks, or of as many as there are. Its root stands for the model
+/// or adapter; their ids are not part of it, since every gateway has its own.
 fn key(ask: &Ask<'_>) -> Option<BlockHash> {
     let hashes = ask.request.prompt.prompt_hashes();
     let last = hashes.len().min(ask.parameters.bounded_hash.prefix_blocks as usize).checked_sub(1)?;
-    Some(hashes[last].then_number(ask.request.model.0.into()))
+    Some(hashes[last])
 }
 
 /// `approximate_tree`.

@@ -17,6 +17,7 @@ use super::attempt::{Failed, Given, Outgoing, WholeAnswer, attempt, is_json, out
 use super::body::AnswerBody;
 use super::heads::answer_headers;
 use super::models_list::models_list;
+use super::prompt::prompt;
 use super::receive::{BodyLimits, NoBody, receive};
 use super::relay::Relay;
 use super::request_id::{X_REQUEST_ID, request_id, trace_id};
@@ -224,7 +225,8 @@ async fn complete(
             }
         })?;
     let outgoing = outgoing(&parts.uri, parts.headers, shown_id, &body, &scan, &route);
-    let settlement = open(exchange, id, arrived, &outgoing, &scan, route);
+    let prompt = prompt(&exchange.fleet, &route, &scan, &body);
+    let settlement = open(exchange, id, arrived, &outgoing, (&scan, prompt), route);
     let mut response = dispatch(exchange, client, settlement, &outgoing).await?;
     if scan.stream && parts.version < Version::HTTP_11 {
         // Without chunks only the connection's end can end a stream.
@@ -282,7 +284,7 @@ fn open(
     id: expediter_types::RequestId,
     arrived: Time,
     outgoing: &Outgoing,
-    scan: &RequestScan,
+    (scan, prompt): (&RequestScan, Prompt),
     route: Route,
 ) -> Settlement {
     let cap = match scan.output_cap() {
@@ -295,7 +297,7 @@ fn open(
         id,
         CoreRequest {
             model: route.model_id,
-            prompt: Prompt::opaque(scan.prompt.tokens()),
+            prompt,
             output_cap: Tokens(cap.saturating_mul(choices(scan))),
             stream: scan.stream,
             wait_limit: None,

@@ -2,15 +2,22 @@
 
 use std::time::Duration;
 
-use expediter_core::BreakerSettings;
+use expediter_core::{BreakerSettings, Policy};
 
-use crate::settings::Settings;
+use crate::settings::{RawPolicy, Settings};
 
-/// What the dispatcher of `pool` is told. A pool that was found and not configured has the default policy.
+/// How a replica of `pool` is chosen. A pool that was found and not configured has the default policy.
+pub(super) fn policy(settings: &Settings, pool: &str) -> Policy {
+    settings.pools.get(pool).map_or_else(|| RawPolicy::default().into(), |pool| pool.policy)
+}
+
+/// What the dispatcher of `pool` is told.
 pub(super) fn core_settings(settings: &Settings, pool: &str) -> expediter_core::Settings {
     let defaults = expediter_core::Settings::default();
+    let parameters = settings.pools.get(pool).map(|pool| pool.policy_parameters.clone());
     expediter_core::Settings {
-        policy: settings.pools.get(pool).map_or(defaults.policy, |pool| pool.policy),
+        policy: policy(settings, pool),
+        policy_parameters: parameters.unwrap_or_default(),
         attempts_max: settings.retry.attempts_max,
         retry_ratio: settings.retry.ratio,
         retry_per_second_min: settings.retry.per_second_min,

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use expediter_core::{Dispatcher, Output, ReplicaState, ReplicaView, Request};
-use expediter_types::{ModelId, Prng, ReplicaId, RequestId, Time};
+use expediter_types::{BlockHash, ModelId, Prng, ReplicaId, RequestId, Time};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
@@ -126,8 +126,10 @@ impl Pool {
     pub(super) fn join(&self, replica: Arc<Replica>) {
         let mut state = self.lock();
         let (id, now) = (replica.id, self.clock.now());
+        let name = replica.name.bytes();
+        let identity = name.fold(BlockHash::root(0), |hash, byte| hash.then_number(byte.into())).0;
         state.replicas.insert(id, replica);
-        state.dispatcher.join(id, now);
+        state.dispatcher.join_as(id, identity, now);
         state.pass_on();
     }
 

@@ -92,6 +92,49 @@ impl<const MIN: u64, const MAX: u64> JsonSchema for Millis<MIN, MAX> {
     }
 }
 
+/// A number from `MIN` to `MAX`, whole or not.
+#[derive(Clone, Copy, Debug, PartialEq, PartialOrd, Serialize)]
+#[serde(transparent)]
+pub struct Real<const MIN: u64, const MAX: u64>(f64);
+
+impl<const MIN: u64, const MAX: u64> Real<MIN, MAX> {
+    /// For defaults, as [`Whole::new`].
+    pub const fn new(value: f64) -> Self {
+        assert!(MIN as f64 <= value && value <= MAX as f64, "outside the range of its type");
+        Self(value)
+    }
+
+    /// The number.
+    pub const fn get(self) -> f64 {
+        self.0
+    }
+}
+
+impl<'de, const MIN: u64, const MAX: u64> Deserialize<'de> for Real<MIN, MAX> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let value = f64::deserialize(deserializer)?;
+        if (MIN as f64..=MAX as f64).contains(&value) {
+            Ok(Self(value))
+        } else {
+            Err(de::Error::custom(format_args!("{value} is not in {MIN} to {MAX}")))
+        }
+    }
+}
+
+impl<const MIN: u64, const MAX: u64> JsonSchema for Real<MIN, MAX> {
+    fn schema_name() -> Cow<'static, str> {
+        format!("RealFrom{MIN}To{MAX}").into()
+    }
+
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "number", "minimum": MIN, "maximum": MAX })
+    }
+}
+
 /// A share of a whole, from 0 to 1.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd, Serialize)]
 #[serde(transparent)]

@@ -1,26 +1,9 @@
 //! The parts of the configuration that need no check beyond their types.
 
-use expediter_core::Policy;
-
-use super::raw::{RawBreaker, RawExpose, RawLimits, RawLog, RawPolicy, RawProbe, RawRetry, RawWait};
+use super::raw::{RawBreaker, RawExpose, RawLimits, RawLog, RawProbe, RawRetry, RawWait};
 use super::{
     BreakerSettings, Expose, Limits, LogSettings, ProbeSettings, RetrySettings, WaitSettings, Whole,
 };
-
-/// The core's policies stand here once more because the core knows no serialisation. A new one does not compile
-/// into settings by itself, and a test finds it missing.
-impl From<RawPolicy> for Policy {
-    fn from(raw: RawPolicy) -> Self {
-        match raw {
-            RawPolicy::RoundRobin => Self::RoundRobin,
-            RawPolicy::Random => Self::Random,
-            RawPolicy::LeastRequests => Self::LeastRequests,
-            RawPolicy::PowerOfTwo => Self::PowerOfTwo,
-            RawPolicy::PeakEwma => Self::PeakEwma,
-            RawPolicy::LeastTokens => Self::LeastTokens,
-        }
-    }
-}
 
 impl From<RawLimits> for Limits {
     fn from(raw: RawLimits) -> Self {
@@ -98,7 +81,7 @@ impl From<RawExpose> for Expose {
 
 impl<const MIN: u64, const MAX: u64> Whole<MIN, MAX> {
     /// Where the range lies within 32 bits, which is checked as the program compiles.
-    const fn to_u32(self) -> u32 {
+    pub(super) const fn to_u32(self) -> u32 {
         const { assert!(MAX <= u32::MAX as u64, "the range is beyond 32 bits") };
         #[expect(clippy::cast_possible_truncation, reason = "the assertion above")]
         let value = self.get() as u32;

@@ -7,6 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::bounded::{Millis, Ratio, Whole};
+use super::raw_policy::{RawPolicy, RawPolicyParameters};
 use super::secret::Secret;
 
 /// Configuration of the Expediter gateway. Every key has a default; a file names what differs. Times are in whole
@@ -90,32 +91,14 @@ pub struct RawPool {
     pub model: Option<String>,
     /// How a replica is chosen.
     pub policy: RawPolicy,
+    /// What the policies that have parameters are told. The defaults are those that their authors published.
+    pub policy_parameters: RawPolicyParameters,
     /// URLs of the replicas, such as `http://gpu1:8000`.
     pub replicas: Vec<String>,
     /// File with more replicas, one URL a line; `#` begins a comment. Changes are picked up while running.
     pub replica_file: Option<PathBuf>,
     /// File with the key that the engines ask for. Without it, the client's own `Authorization` header is passed on.
     pub engine_key_file: Option<PathBuf>,
-}
-
-/// How a replica is chosen among those that are ready.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-#[schemars(rename = "Policy")]
-pub enum RawPolicy {
-    /// Each in turn.
-    RoundRobin,
-    /// By lot.
-    Random,
-    /// The one with the fewest requests in flight.
-    LeastRequests,
-    /// Of two drawn by lot, the one with fewer requests in flight.
-    PowerOfTwo,
-    /// Of two drawn by lot, the one with the lower product of recent latency and requests in flight.
-    PeakEwma,
-    /// The one with the fewest tokens in flight.
-    #[default]
-    LeastTokens,
 }
 
 /// What an alias stands for.

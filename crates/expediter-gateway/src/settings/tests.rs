@@ -35,6 +35,45 @@ fn every_policy_of_the_core_can_be_configured() {
 }
 
 #[test]
+fn every_parameter_of_a_policy_can_be_configured_within_the_range_of_the_core() {
+    let read = |parameters: serde_json::Value| {
+        serde_json::from_value::<RawPolicyParameters>(parameters).map(PolicyParameters::from)
+    };
+    let defaults = read(serde_json::json!({})).unwrap();
+    assert_eq!(defaults, PolicyParameters::default());
+    // (group, name, least, most, beyond)
+    let ranges = [
+        ("bounded_hash", "load_factor", 1.0, 100.0, 100.5),
+        ("bounded_hash", "points", 1.0, 4_096.0, 4_097.0),
+        ("bounded_hash", "prefix_blocks", 1.0, 8_192.0, 0.0),
+        ("tree", "cache_threshold", 0.0, 1.0, 1.01),
+        ("tree", "balance_abs", 0.0, 1_000_000.0, -1.0),
+        ("tree", "balance_rel", 1.0, 1_000.0, 0.5),
+        ("tree", "characters_max", 64.0, 1_073_741_824.0, 63.0),
+        ("weights", "queue", 0.0, 1_000.0, -0.5),
+        ("weights", "kv", 0.0, 1_000.0, 1_001.0),
+        ("weights", "prefix", 0.0, 1_000.0, -1.0),
+        ("sticky", "affinity_min", 0.0, 1.0, 2.0),
+        ("sticky", "saturation_tokens", 0.0, 4_294_967_296.0, 4_294_967_297.0),
+    ];
+    let number = |value: f64| -> serde_json::Value { serde_json::from_str(&value.to_string()).unwrap() };
+    for (group, name, least, most, beyond) in ranges {
+        let one = |value| read(serde_json::json!({ group: { name: number(value) } }));
+        for value in [least, most] {
+            let parameters = one(value).unwrap_or_else(|error| panic!("{group}.{name} {value}: {error}"));
+            assert_eq!(parameters.check(), Ok(()), "{group}.{name} {value}");
+        }
+        assert!(one(beyond).is_err(), "{group}.{name} {beyond}");
+    }
+    for blocks in [1, 16_777_216] {
+        let parameters = read(serde_json::json!({ "prefix_index_blocks": blocks })).unwrap();
+        assert_eq!((parameters.prefix_index_blocks, parameters.check()), (Some(blocks), Ok(())));
+    }
+    assert!(read(serde_json::json!({ "prefix_index_blocks": 0 })).is_err());
+    assert!(read(serde_json::json!({ "prefix": 1 })).is_err(), "an unknown key");
+}
+
+#[test]
 fn a_pool_has_the_replicas_of_its_list_and_of_its_file_once() {
     let config = serde_json::json!({
         "pools": {"m-8b": {

@@ -256,7 +256,13 @@ impl<'a> Check<'a> {
         }
         let engine_key =
             raw.engine_key_file.as_ref().and_then(|file| self.secret_file(file, path.key("engine_key_file")));
-        PoolSettings { model, policy: raw.policy.into(), replicas, engine_key }
+        PoolSettings {
+            model,
+            policy: raw.policy.into(),
+            policy_parameters: raw.policy_parameters.clone().into(),
+            replicas,
+            engine_key,
+        }
     }
 
     fn replica_file(&mut self, file: &Path, path: &KeyPath) -> Vec<ReplicaUrl> {

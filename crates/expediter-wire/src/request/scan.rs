@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::{Cap, Endpoint, IncludeUsage, Member, PromptShape, RequestScan, StreamOptions, lax};
+use super::{Cap, Endpoint, IncludeUsage, Member, PromptShape, PromptSpans, RequestScan, StreamOptions, lax};
 use crate::json::{Cursor, Fault, KEY_BYTES_MAX, Tally, unescape};
 
 /// Why a body cannot be sent on. Each is answered with 400, as the engine would.
@@ -96,6 +96,7 @@ pub fn scan(body: &[u8], endpoint: Endpoint) -> Result<RequestScan, ScanError> {
             Some(b"messages") => places.messages = Weighed::read(cursor)?,
             Some(b"tools") => places.tools = Weighed::read(cursor)?,
             Some(b"prompt") => places.prompt = Weighed::read(cursor)?,
+            Some(b"cache_salt") => places.cache_salt = cursor.value()?,
             _ => _ = cursor.value()?,
         }
         Ok(())
@@ -118,6 +119,7 @@ struct Places {
     messages: Weighed,
     tools: Weighed,
     prompt: Weighed,
+    cache_salt: Range<usize>,
 }
 
 impl Places {
@@ -137,13 +139,13 @@ impl Places {
             Cap::Tokens(n) => u32::try_from(n).unwrap_or(u32::MAX),
             Cap::Absent | Cap::Null | Cap::Other => 1,
         };
-        let prompt = match endpoint {
-            Endpoint::Chat => PromptShape {
-                bytes: self.messages.text_bytes() + self.tools.text_bytes(),
-                token_ids: 0,
-                prompts: 1,
-            },
-            Endpoint::Completions => self.prompt.prompt_shape(),
+        let has_tools = self.tools.is_list_of_something(body);
+        let (prompt, prompt_span, tools) = match endpoint {
+            Endpoint::Chat => {
+                let bytes = self.messages.text_bytes() + self.tools.text_bytes();
+                (PromptShape { bytes, token_ids: 0, prompts: 1 }, self.messages.span, self.tools.span)
+            }
+            Endpoint::Completions => (self.prompt.prompt_shape(), self.prompt.span, 0..0),
         };
         Ok(RequestScan {
             endpoint,
@@ -154,7 +156,8 @@ impl Places {
             max_completion_tokens: lax::cap(raw(&self.max_completion_tokens)),
             n,
             prompt,
-            has_tools: self.tools.is_list_of_something(body),
+            spans: PromptSpans { prompt: prompt_span, tools, cache_salt: self.cache_salt },
+            has_tools,
             body_start: object.start,
             body_end: object.end,
             empty: !self.any,

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use expediter_types::{BlockSize, EngineReport, ModelId, Prompt, ReplicaId, RequestId, Tokens};
+use expediter_types::{BlockSize, EngineReport, Prompt, ReplicaId, RequestId, Tokens};
 
-use super::pool::{MODEL, Pool, request};
+use super::pool::{Pool, request};
 use crate::{
-    Decision, Failure, Policy, PolicyParameters, ProbeFailure, ProbeResult, Request, ScorerWeights, Settings,
+    Decision, Failure, Policy, PolicyParameters, ProbeFailure, Request, ScorerWeights, Settings,
     StickyParameters, TreeParameters, Verdict,
 };
 
@@ -136,23 +136,21 @@ fn the_ring_passes_over_the_full_and_says_so() {
 }
 
 #[test]
-fn the_ring_knows_the_first_blocks_and_the_model_only() {
+fn the_ring_knows_the_first_blocks_and_what_salts_them() {
     let mut pool = pool(Policy::PrefixHashBounded, 8);
-    let other = ModelId(8);
-    for id in 0..8 {
-        let models = vec![MODEL, other];
-        pool.dispatcher.probe(ReplicaId(id), ProbeResult::Healthy { models }, pool.now);
-    }
     let owner = |pool: &mut Pool, request| decide(pool, request).replica;
     let groups: Vec<ReplicaId> = (0..50).map(|group| owner(&mut pool, prompt(group, 32, 32, 0))).collect();
     for (group, expected) in (0..).zip(&groups) {
         assert_eq!(owner(&mut pool, prompt(group, 32, 640, 9)), *expected, "the rest of the prompt");
     }
     assert!((0..8).all(|id| groups.contains(&ReplicaId(id))), "groups spread: {groups:?}");
-    let of_other =
-        (0..50).map(|group| owner(&mut pool, Request { model: other, ..prompt(group, 32, 32, 0) }));
+    let salted = |group: u32| {
+        let ids: Vec<u32> = (0..32).map(|at| at * 1_000 + group).collect();
+        Request { prompt: Prompt::from_token_ids(&ids, BlockSize::DEFAULT, 5), ..request() }
+    };
+    let of_other = (0..50).map(|group| owner(&mut pool, salted(group)));
     let same = of_other.zip(&groups).filter(|(a, b)| a == *b).count();
-    assert!(same < 20, "another model is another key: {same} of 50 alike");
+    assert!(same < 20, "another adapter is another key: {same} of 50 alike");
     let mut turns: Vec<u32> = (0..8).map(|_| pool.arrive().1.0).collect();
     turns.sort_unstable();
     assert_eq!(turns, [0, 1, 2, 3, 4, 5, 6, 7], "without hashes: fewest requests in flight");
