@@ -1,4 +1,4 @@
-//! The other ends of a replica's ZeroMQ sockets.
+//! The other ends of a replica's `PUB` and `ROUTER` sockets.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -35,7 +35,7 @@ impl Peer {
             let frames = peer.message().await.expect("answers end with an end");
             match ReplayReply::read(&frames).unwrap() {
                 ReplayReply::Batch { sequence, payload } => {
-                    batches.push((sequence, decode(payload).unwrap()))
+                    batches.push((sequence, decode(payload).unwrap()));
                 }
                 ReplayReply::End => return batches,
             }

@@ -1,16 +1,23 @@
 //! `expediter engine-sim`
 
+mod adapters;
+mod kv_events;
+
 use std::io::Write as _;
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
-use clap::Args;
-use expediter_engine_server::{EngineServer, Settings};
-use expediter_engine_sim::{Calibration, Profile, ProfileSet, Settings as EngineSettings};
+use clap::{Args, ValueEnum};
+use expediter_engine_server::{EngineServer, FaultScript, Settings, Termination};
+use expediter_engine_sim::{Calibration, Profile, ProfileSet, Scheduling, Settings as EngineSettings};
 use expediter_types::{BlockSize, Blocks, Tokens};
+
+use adapters::AdapterArgs;
+use kv_events::KvEventsArgs;
 
 /// Run simulated replicas that one can curl: vLLM's HTTP face over a model of its scheduler and its timing.
 ///
@@ -31,7 +38,7 @@ pub(crate) struct EngineSim {
     speed: f64,
     #[arg(long, value_name = "NAME", default_value = Profile::default().name(), help = profile_help())]
     profile: String,
-    /// A table of more profiles, one a line: name c0 w1 g g0 a k b pp blocks block_bytes.
+    /// A table of more profiles, one a line: `name c0 w1 g g0 a k b pp blocks block_bytes`.
     #[arg(long, value_name = "FILE")]
     profiles: Option<PathBuf>,
     /// KV blocks of each replica; what fits on the profile's cards where it is left out.
@@ -46,16 +53,74 @@ pub(crate) struct EngineSim {
     /// Most tokens of a request, prompt and output together.
     #[arg(long, value_name = "TOKENS")]
     max_model_len: Option<u64>,
+    /// Requests in a replica, waiting and running, above which it answers 503.
+    #[arg(long, value_name = "N")]
+    max_num_queued_reqs: Option<u32>,
+    /// Prompt tokens of requests without a first token, from which on it answers 503.
+    #[arg(long, value_name = "TOKENS")]
+    max_num_queued_tokens: Option<u64>,
+    /// Streams that are refused begin with status 200, and say so then.
+    #[arg(long)]
+    late_refusals: bool,
+    /// Who goes first.
+    #[arg(long, value_name = "POLICY", default_value = "fcfs")]
+    scheduling_policy: SchedulingPolicy,
     /// Mean length of answers that end by themselves; left out, every answer runs to its cap.
     #[arg(long, value_name = "TOKENS")]
     answer_tokens_mean: Option<u32>,
     /// Fixes every draw.
     #[arg(long, value_name = "N", default_value_t = 0)]
     seed: u64,
+    #[command(flatten)]
+    kv_events: KvEventsArgs,
+    #[command(flatten)]
+    adapters: AdapterArgs,
+    /// A key without which everything under `/v1/` is refused. May be given several times.
+    #[arg(long = "api-key", value_name = "KEY")]
+    api_keys: Vec<String>,
+    /// Serve `/sleep`, `/wake_up`, `/is_sleeping` and `/reset_prefix_cache`.
+    #[arg(long)]
+    dev_mode: bool,
+    /// Send `x-request-id` with every answer.
+    #[arg(long)]
+    request_id_headers: bool,
+    /// Faults by script: `[{"at_ms":5000,"replica":0,"fault":"crash","for_ms":2000}, …]`. Faults are also set by
+    /// POST to `/fault` and `/faults` of a replica.
+    #[arg(long, value_name = "FILE")]
+    faults: Option<PathBuf>,
+    /// What requests in flight see when the program is told to stop. A second signal ends it at once.
+    #[arg(long, value_name = "HOW", default_value = "abort")]
+    on_sigterm: OnSigterm,
+}
+
+/// `--scheduling-policy`
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum SchedulingPolicy {
+    Fcfs,
+    Priority,
+}
+
+/// What real engines were seen to do.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum OnSigterm {
+    /// Answers end with `finish_reason` `abort`.
+    Abort,
+    /// Answers end with an error.
+    Error,
+    /// Nothing comes any more, for 30 seconds.
+    Silence,
+    /// They are answered in full, for 30 seconds at most.
+    Drain,
 }
 
 impl EngineSim {
     pub(crate) fn run(self) -> Result<ExitCode> {
+        let how = match self.on_sigterm {
+            OnSigterm::Abort => Termination::Abort,
+            OnSigterm::Error => Termination::Error,
+            OnSigterm::Silence => Termination::Silence,
+            OnSigterm::Drain => Termination::Drain,
+        };
         let settings = self.settings()?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(async {
@@ -65,6 +130,10 @@ impl EngineSim {
                 writeln!(std::io::stdout(), "http://{address}")?;
             }
             stop.received().await;
+            tokio::select! {
+                () = server.terminate(how, PATIENCE) => {}
+                () = stop.received() => {}
+            }
             server.shutdown().await;
             Ok(ExitCode::SUCCESS)
         })
@@ -72,12 +141,13 @@ impl EngineSim {
 
     fn settings(self) -> Result<Settings> {
         let defaults = Settings::default();
-        let of_profile = EngineSettings::calibrated(&calibration(&self.profile, self.profiles.as_deref())?);
-        let engine = EngineSettings {
-            blocks: self.blocks.map_or(of_profile.blocks, Blocks),
-            block_size: self.block_size.map_or(of_profile.block_size, BlockSize),
-            max_num_seqs: self.max_num_seqs.map_or(of_profile.max_num_seqs, NonZeroU32::get),
-            ..of_profile
+        let engine = self.engine()?;
+        let faults = match &self.faults {
+            Some(file) => {
+                let text = read(file)?;
+                FaultScript::parse(&text).with_context(|| file.display().to_string())?
+            }
+            None => FaultScript::default(),
         };
         Ok(Settings {
             model: self.model,
@@ -88,27 +158,55 @@ impl EngineSim {
             speed: self.speed,
             answer_tokens_mean: self.answer_tokens_mean,
             seed: self.seed,
-            ..defaults
+            kv_events: self.kv_events.settings(),
+            adapters: self.adapters.settings(),
+            api_keys: self.api_keys,
+            dev_mode: self.dev_mode,
+            request_id_headers: self.request_id_headers,
+            late_refusals: self.late_refusals,
+            faults,
         })
+    }
+
+    fn engine(&self) -> Result<EngineSettings> {
+        let of_profile = EngineSettings::calibrated(&self.calibration()?);
+        Ok(EngineSettings {
+            blocks: self.blocks.map_or(of_profile.blocks, Blocks),
+            block_size: self.block_size.map_or(of_profile.block_size, BlockSize),
+            max_num_seqs: self.max_num_seqs.map_or(of_profile.max_num_seqs, NonZeroU32::get),
+            max_num_queued_reqs: self.max_num_queued_reqs,
+            max_num_queued_tokens: self.max_num_queued_tokens.map(Tokens),
+            scheduling: match self.scheduling_policy {
+                SchedulingPolicy::Fcfs => Scheduling::Fcfs,
+                SchedulingPolicy::Priority => Scheduling::Priority,
+            },
+            lora: self.adapters.engine(),
+            ..of_profile
+        })
+    }
+
+    /// Of the user's own profiles, or of those that ship.
+    fn calibration(&self) -> Result<Calibration> {
+        let own = match &self.profiles {
+            Some(file) => ProfileSet::parse(&read(file)?).with_context(|| file.display().to_string())?,
+            None => ProfileSet::default(),
+        };
+        let known = own.get(&self.profile).or_else(|| ProfileSet::shipped().get(&self.profile));
+        let Some(calibration) = known else {
+            let names: Vec<&str> =
+                own.iter().chain(ProfileSet::shipped().iter()).map(|known| known.name.as_str()).collect();
+            bail!("`{}` is no profile; there are {}", self.profile, names.join(", "));
+        };
+        Ok(calibration.clone())
     }
 }
 
-/// The profile of this name: one of the user's table, if it has one, else one that ships with the program.
-fn calibration(name: &str, table: Option<&Path>) -> Result<Calibration> {
-    let own = match table {
-        Some(path) => {
-            let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
-            ProfileSet::parse(&text).with_context(|| path.display().to_string())?
-        }
-        None => ProfileSet::default(),
-    };
-    if let Some(found) = own.get(name).or_else(|| ProfileSet::shipped().get(name)) {
-        return Ok(found.clone());
-    }
-    let names: Vec<&str> =
-        own.iter().chain(ProfileSet::shipped().iter()).map(|one| one.name.as_str()).collect();
-    bail!("`{name}` is no profile; there are {}", names.join(", "))
+fn read(file: &Path) -> Result<String> {
+    std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))
 }
+
+/// How long a program that was told to stop waits for its answers.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 fn profile_help() -> String {
     let names = Profile::ALL.map(|profile| profile.to_string()).join(", ");
