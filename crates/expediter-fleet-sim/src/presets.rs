@@ -102,7 +102,7 @@ impl Preset {
 pub const PRESETS: &[Preset] = &[
     Preset {
         name: "reference",
-        about: "64 replicas of 8B, 8B with 60 adapters, and 70B; 222 tenants, bursty, each with a system prompt",
+        about: "64 replicas of 8B, 8B with 60 adapters, and 70B; 162 bursty tenants, each with a system prompt",
         load: Some("rate"),
         parameters: &[start::REFERENCE, start::SHAPE],
         fleet: reference_fleet,
@@ -145,7 +145,7 @@ pub const PRESETS: &[Preset] = &[
         about: "8 replicas of 8B; 64 groups of 16 prompts that share 2,048 tokens, all at once (SGLang v0.4)",
         load: None,
         parameters: &[start::SHARED_PREFIX],
-        fleet: fleets::small,
+        fleet: fleets::at_once,
         start: start::shared_prefix,
     },
     Preset {

@@ -50,9 +50,10 @@ pub fn reference_fleet() -> Fleet {
 /// "About 60" in the requirements.
 const ADAPTERS: u32 = 60;
 
-/// Eight slots a replica, and room on the host for every adapter. The slots take their memory from the cache.
+/// Sixteen slots a replica: with two copies of each adapter, eight replicas keep fifteen each. The host has room for
+/// all. Slots take their memory from the cache.
 fn with_adapters(profile: Profile) -> EngineSettings {
-    let lora = LoraSettings { max_loras: 8, max_cpu_loras: Some(ADAPTERS), ..LoraSettings::default() };
+    let lora = LoraSettings { max_loras: 16, max_cpu_loras: Some(ADAPTERS), ..LoraSettings::default() };
     let slots = lora.slot_blocks(profile.calibration().block_bytes);
     let engine = EngineSettings::of(profile);
     EngineSettings { blocks: Blocks(engine.blocks.0.saturating_sub(slots.0)), lora: Some(lora), ..engine }
@@ -125,6 +126,10 @@ pub fn chat_fleet() -> Fleet {
         5,
         600,
     )
+}
+
+pub(super) fn at_once() -> Fleet {
+    lasting(small(), 0, 90)
 }
 
 pub(super) fn small() -> Fleet {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use expediter_types::{ModelId, Tokens};
+use expediter_types::{Arrival, ModelId, Tokens};
 
 use super::fleets::Models;
 use super::values::{Parameter, Values, parameter};
@@ -56,12 +56,13 @@ fn tokens(values: &Values, name: &'static str) -> Result<Tokens, WorkloadError> 
     values.whole(name).map(|tokens| Tokens(u64::from(tokens)))
 }
 
-/// All requests go to models that can meet the objectives by default: a 70B in 16 bit on two A100 cannot, since one
-/// step alone takes 48 ms. Adapters get the share that lets their pool and `m-8b` reach their limits together: 46 of
-/// 342 requests per second where 80 % hit.
+/// By default all requests go to `m-8b`, the model that can meet the objectives: a step of a 70B in 16 bit on two A100
+/// alone takes 48 ms, and without placement by adapter each of eight replicas loads all of sixty adapters. A share
+/// of 0.135 would let the adapters' pool and `m-8b` reach their limits together: 46 of 342 requests per second where
+/// 80 % hit.
 pub(super) const REFERENCE: &[Parameter] = &[
     parameter("rate", 180.0, "requests per second"),
-    parameter("adapter_share", 0.135, "share of the requests that ask for an adapter"),
+    parameter("adapter_share", 0.0, "share of the requests that ask for an adapter"),
     parameter("adapter_zipf", 1.0, "exponent of the adapters' popularity"),
     parameter("large_share", 0.0, "share of the requests that ask for the 70B"),
     parameter("prefix_tokens", 1_536.0, "tokens of a tenant's system prompt"),
@@ -80,14 +81,7 @@ pub(super) fn reference(values: &Values, models: &Models, traces: &dyn Traces, s
 /// `ServeGen`'s clients for each base model, and a tenant for each adapter. Adapters borrow the coefficients of
 /// variation of the busiest clients.
 fn tenants(values: &Values, models: &Models, traces: &dyn Traces) -> Result<Vec<Tenant>, WorkloadError> {
-    let share = |name| {
-        let value = values.number(name);
-        let remedy = "a share from 0 to 1; both shares together at most 1";
-        let others = values.number("adapter_share") + values.number("large_share");
-        let holds = (0.0..=1.0).contains(&value) && others <= 1.0;
-        if holds { Ok(value) } else { Err(WorkloadError::OutOfRange { field: name, value, remedy }) }
-    };
-    let (adapters, large) = (share("adapter_share")?, share("large_share")?);
+    let (adapters, large) = shares(values)?;
     let clients = traces.clients();
     let total: f64 = clients.iter().map(|client| client.rate).sum();
     let of_model = |model, share: f64| {
@@ -107,6 +101,20 @@ fn tenants(values: &Values, models: &Models, traces: &dyn Traces) -> Result<Vec<
     tenants.extend(models.large.into_iter().flat_map(|model| of_model(model, large)));
     tenants.retain(|tenant| tenant.weight != 0.0);
     Ok(tenants)
+}
+
+/// What adapters and the large model get of all requests.
+fn shares(values: &Values) -> Result<(f64, f64), WorkloadError> {
+    let (adapters, large) = (values.number("adapter_share"), values.number("large_share"));
+    let shares = [
+        ("adapter_share", adapters),
+        ("large_share", large),
+        ("adapter_share + large_share", adapters + large),
+    ];
+    let outside = shares.into_iter().find(|(_, value)| !(0.0..=1.0).contains(value));
+    outside.map_or(Ok((adapters, large)), |(field, value)| {
+        Err(WorkloadError::OutOfRange { field, value, remedy: "a share from 0 to 1" })
+    })
 }
 
 fn conversation_lengths(traces: &dyn Traces) -> Lengths {
@@ -174,6 +182,10 @@ pub(super) fn b2b(values: &Values, models: &Models, _: &dyn Traces, seed: u64) -
 }
 
 fn sized(groups: Groups, values: &Values, seed: u64) -> Started {
+    Ok(Box::new(with_sizes(groups, values)?.start(seed)?))
+}
+
+fn with_sizes(groups: Groups, values: &Values) -> Result<Groups, WorkloadError> {
     let groups = Groups {
         groups: values.whole("groups")?,
         prompts: values.whole("prompts")?,
@@ -183,7 +195,7 @@ fn sized(groups: Groups, values: &Values, seed: u64) -> Started {
         ..groups
     };
     let output_cap = groups.output_cap.max(groups.output);
-    Ok(Box::new(Groups { output_cap, ..groups }.start(seed)?))
+    Ok(Groups { output_cap, ..groups })
 }
 
 pub(super) const LARGE_PREFIX: &[Parameter] = &[
@@ -202,6 +214,7 @@ pub(super) fn large_prefix(values: &Values, models: &Models, _: &dyn Traces, see
 }
 
 pub(super) const SHARED_PREFIX: &[Parameter] = &[
+    parameter("at_seconds", 20.0, "when they come; by then every replica takes its full share"),
     parameter("grouped", 0.0, "1 for the prompts of a group one after the other, 0 for all shuffled"),
     parameter("groups", 64.0, "groups of prompts that share a prefix"),
     parameter("prompts", 16.0, "prompts of a group"),
@@ -212,7 +225,9 @@ pub(super) const SHARED_PREFIX: &[Parameter] = &[
 
 pub(super) fn shared_prefix(values: &Values, models: &Models, _: &dyn Traces, seed: u64) -> Started {
     let order = if values.switch("grouped")? { Order::Grouped } else { Order::Shuffled };
-    sized(Groups::shared_prefix(order, models.base), values, seed)
+    let delay = values.seconds("at_seconds")?;
+    let requests = with_sizes(Groups::shared_prefix(order, models.base), values)?.start(seed)?;
+    Ok(Box::new(requests.map(move |request| Arrival { at: request.at + delay, ..request })))
 }
 
 pub(super) const CODE_GENERATION: &[Parameter] = &[
@@ -340,7 +355,7 @@ pub(super) fn azure_code(values: &Values, models: &Models, traces: &dyn Traces, 
     replay(values, models, traces.requests(Trace::AzureCode), seed)
 }
 
-fn replay(values: &Values, models: &Models, requests: Arc<[expediter_types::Arrival]>, seed: u64) -> Started {
+fn replay(values: &Values, models: &Models, requests: Arc<[Arrival]>, seed: u64) -> Started {
     let span = values.seconds("span_seconds")?;
     let replay = Replay {
         spread: values.seconds("spread_seconds")?,

@@ -64,7 +64,7 @@ fn the_reference_fleet_is_that_of_the_requirements() {
         .map(|pool| (pool.name.as_str(), pool.replicas, pool.models.len()))
         .collect();
     assert_eq!(pools, [("m-8b", 40, 1), ("m-8b-lora", 8, 61), ("m-70b", 16, 1)]);
-    assert_eq!(fleet.scenario.pools[1].engine.blocks.0, 27_853 - 320, "eight slots cost 320 blocks");
+    assert_eq!(fleet.scenario.pools[1].engine.blocks.0, 27_853 - 640, "sixteen slots cost 640 blocks");
     assert_eq!(fleet.names[0], "m-8b");
     assert_eq!(fleet.names[62], "adapter-60");
 }
@@ -132,7 +132,7 @@ fn mistakes_name_the_parameter() {
     let cases = [
         ("reference", "rate", 0.0, "`rate` is 0: give "),
         ("reference", "rate", 1e9, "`rate` is 1000000000: give "),
-        ("reference", "large_share", 0.9, "`adapter_share` is 0.135: give "),
+        ("reference", "large_share", 1.1, "`large_share` is 1.1: give "),
         ("capacity", "hit", 1.5, "`hit` is 1.5: give "),
         ("capacity", "prefixes", 0.5, "`prefixes` is 0.5: give a whole number"),
         ("capacity", "clients", 1.0, "`capacity` has no parameter `clients`: choose among burst_factor, "),
