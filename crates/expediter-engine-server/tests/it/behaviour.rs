@@ -1,7 +1,9 @@
 //! What a gateway relies on beyond the shape of an answer.
 
-use expediter_engine_server::{EngineServer, Settings, StartError};
-use expediter_engine_sim::Settings as EngineSettings;
+use expediter_engine_server::{
+    Adapter, AdapterSettings, EngineServer, FaultScript, KvEventsSettings, Settings, StartError,
+};
+use expediter_engine_sim::{LoraSettings, Settings as EngineSettings};
 use expediter_types::{Blocks, Tokens};
 use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -188,6 +190,16 @@ async fn metrics_rise_with_work_and_fall_back() {
 async fn settings_that_cannot_be_served_say_why() {
     let taken = EngineServer::start(Settings::default()).await.unwrap();
     let listen = taken.addresses()[0];
+    let events = |listen: &str, replay: &str| KvEventsSettings {
+        listen: listen.parse().unwrap(),
+        replay: Some(replay.parse().unwrap()),
+        ..KvEventsSettings::default()
+    };
+    let adapters = |name: &str| AdapterSettings {
+        modules: vec![Adapter { name: name.to_owned(), path: "p".to_owned() }],
+        ..AdapterSettings::default()
+    };
+    let with_lora = EngineSettings { lora: Some(LoraSettings::default()), ..EngineSettings::default() };
     let small = EngineSettings { blocks: Blocks(10), ..EngineSettings::default() };
     let cases = [
         (Settings { speed: 0.0, ..Settings::default() }, "speed 0 must be a positive number"),
@@ -200,6 +212,34 @@ async fn settings_that_cannot_be_served_say_why() {
             "2 replicas from port",
         ),
         (Settings { listen, ..Settings::default() }, "cannot listen on 127.0.0.1:"),
+        (
+            Settings {
+                kv_events: Some(events("127.0.0.1:7000", "127.0.0.1:7001")),
+                replicas: 2,
+                ..Settings::default()
+            },
+            "2 replicas from port 7000 and from port 7001 on overlap",
+        ),
+        (
+            Settings {
+                kv_events: Some(events("127.0.0.1:0", "127.0.0.1:65535")),
+                replicas: 2,
+                ..Settings::default()
+            },
+            "2 replicas from port 65535 on need ports above 65535",
+        ),
+        (Settings { adapters: adapters("a"), ..Settings::default() }, "adapters are served only where"),
+        (
+            Settings { adapters: adapters("tiny"), engine: with_lora, ..Settings::default() },
+            "adapter `tiny` has no name of its own",
+        ),
+        (
+            Settings {
+                faults: FaultScript::parse(r#"[{"at_ms":0,"replica":1,"fault":"hang"}]"#).unwrap(),
+                ..Settings::default()
+            },
+            "fault 0 of the script is for replica 1, but there are 1",
+        ),
     ];
     for (settings, message) in cases {
         let error: StartError = EngineServer::start(settings).await.unwrap_err();

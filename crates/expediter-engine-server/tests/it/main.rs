@@ -7,4 +7,5 @@ mod client;
 mod conformance;
 mod faults;
 mod kv_events;
+mod operation;
 mod subscriber;
