@@ -62,6 +62,7 @@ golden! {
     preemption_admits_nobody
     preemption_fcfs
     preemption_of_equals
+    preemption_of_itself
     preemption_priority
     preemption_returns_tokens
     priority_order
