@@ -100,7 +100,13 @@ impl Chain {
             if byte.is_ascii_digit() {
                 id = Some(id.unwrap_or(0).wrapping_mul(10).wrapping_add(u32::from(byte - b'0')));
             } else if let Some(id) = id.take() {
-                self.push(&id.to_le_bytes());
+                // Four divides the size of a block: an id never stands in two.
+                self.rest[self.filled..self.filled + 4].copy_from_slice(&id.to_le_bytes());
+                self.filled += 4;
+                if self.filled == BLOCK_BYTES {
+                    let block = self.rest;
+                    self.end_block(&block);
+                }
                 if self.hashes.len() == BLOCKS_MAX {
                     return;
                 }

@@ -22,6 +22,7 @@ mod kit;
 mod kit_self;
 mod labels;
 mod names;
+mod prefix_policies;
 mod reload;
 mod reports;
 mod retries;
