@@ -13,6 +13,8 @@ pub struct Report {
     pub samples: Vec<Sample>,
     /// Names and sizes of the pools, in the order of the scenario.
     pub pools: Vec<PoolReport>,
+    /// The time before anything is measured.
+    pub warm_up: Duration,
     /// The time that is measured: from the end of the warm-up until arrivals stop, or until everything had ended
     /// where that was earlier.
     pub measured: Duration,

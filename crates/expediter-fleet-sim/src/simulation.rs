@@ -182,6 +182,7 @@ impl Simulation {
                     replicas: numbers.iter().map(|id| self.replica(*id).totals()).collect(),
                 })
                 .collect(),
+            warm_up: self.scenario.warm_up,
             measured: self.now.min(until).since(from),
             simulated: self.now.since(Time::ZERO),
             history: self.history.0,

@@ -36,6 +36,7 @@ fn report(rows: &[Row]) -> Report {
         requests: rows.iter().copied().map(record).collect(),
         samples: Vec::new(),
         pools: vec![pool("a", &[3, 1])],
+        warm_up: Duration::ZERO,
         measured: Duration::from_secs(2),
         simulated: Duration::from_secs(5),
         history: 0,
