@@ -5,6 +5,7 @@ mod demo;
 mod engine_sim;
 mod schema;
 mod serve;
+mod simulate;
 
 use std::process::ExitCode;
 
@@ -29,8 +30,9 @@ enum Command {
     Serve(serve::Serve),
     Check(check::Check),
     Schema(schema::Schema),
-    EngineSim(engine_sim::EngineSim),
+    EngineSim(Box<engine_sim::EngineSim>),
     Demo(demo::Demo),
+    Simulate(Box<simulate::Simulate>),
 }
 
 impl Cli {
@@ -42,6 +44,7 @@ impl Cli {
             Command::Schema(schema) => schema.run(),
             Command::EngineSim(engine_sim) => engine_sim.run(),
             Command::Demo(demo) => demo.run(),
+            Command::Simulate(simulate) => simulate.run(),
         }
     }
 }

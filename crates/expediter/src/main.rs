@@ -7,6 +7,7 @@ mod commands;
 mod config;
 mod demo;
 mod logging;
+mod simulate;
 
 use std::process::ExitCode;
 

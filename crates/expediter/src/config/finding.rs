@@ -11,6 +11,8 @@ pub(crate) enum Place {
     File { line: usize, column: usize },
     /// In `--set PATH=VALUE`: the path.
     Set(String),
+    /// In an argument with a flag of its own: the flag.
+    Flag(&'static str),
     /// The nth URL on the command line, from 1.
     Url(usize),
     /// Nowhere: it is a default.
@@ -54,6 +56,7 @@ impl fmt::Display for Line<'_> {
                 write!(f, "--set {path}: {}; {}", mistake.message, mistake.remedy)
             }
             Place::Set(path) => write!(f, "--set {path}: {mistake}"),
+            Place::Flag(flag) => write!(f, "{flag}: {}; {}", mistake.message, mistake.remedy),
             Place::Url(position) => {
                 write!(f, "argument URL {position}: {}; {}", mistake.message, mistake.remedy)
             }

@@ -1,18 +1,16 @@
 //! One loading of the configuration.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use expediter_gateway::settings::{
-    Attachments, KeyPath, Mistake, RawSettings, ReplicaFileError, Secret, Settings, parse_replica_file,
+    Attachments, RawSettings, ReplicaFileError, Secret, Settings, parse_replica_file,
 };
-use saphyr_parser::Marker;
 
-use super::finding::{Finding, Place};
-use super::node::Node;
-use super::{overrides, schema, yaml};
+use super::document::{Document, Overlay, Problems};
+use super::finding::Finding;
+use super::schema;
 
 /// Where a configuration comes from.
 #[derive(Clone, Debug, Default)]
@@ -46,38 +44,6 @@ pub(crate) struct Loaded {
     pub(super) inputs: Inputs,
 }
 
-/// A configuration that is wrong. Displayed, it is one line for each mistake.
-pub(crate) struct Problems {
-    file: String,
-    pub(super) findings: Vec<Finding>,
-}
-
-impl Problems {
-    /// One line for each mistake.
-    pub(crate) fn lines(&self) -> impl Iterator<Item = String> {
-        self.findings.iter().map(|finding| finding.line(&self.file).to_string())
-    }
-}
-
-impl fmt::Display for Problems {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut separator = "";
-        for line in self.lines() {
-            write!(f, "{separator}{line}")?;
-            separator = "\n";
-        }
-        Ok(())
-    }
-}
-
-impl fmt::Debug for Problems {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
-
-impl std::error::Error for Problems {}
-
 /// Reads everything and checks it.
 ///
 /// # Errors
@@ -105,11 +71,7 @@ pub(super) fn load_from(
     let mut inputs = Inputs { text, files: BTreeMap::new() };
     match check(&source, &mut inputs, contents_of) {
         Ok(settings) => Ok(Loaded { source, settings, inputs }),
-        Err(mut findings) => {
-            findings.sort_by(|a, b| a.place.cmp(&b.place));
-            let file = source.file.as_deref().unwrap_or_else(|| Path::new("no file")).display().to_string();
-            Err(Box::new(Problems { file, findings }))
-        }
+        Err(findings) => Err(Box::new(Problems::new(source.file.as_deref(), findings))),
     }
 }
 
@@ -123,23 +85,10 @@ fn check(
     inputs: &mut Inputs,
     contents_of: &mut dyn FnMut(FileRole, &Path) -> Contents,
 ) -> Result<Settings, Vec<Finding>> {
-    let (mut root, mut findings) = tree(source, inputs.text.as_ref())?;
-    overrides::apply(&mut root, &source.sets, &mut findings);
-    overrides::add_urls(&mut root, &source.urls);
-
-    let schema = schema::schema();
-    let (sound, of_schema) = schema::check(&schema, &root);
-    let wrong: BTreeSet<KeyPath> = of_schema.iter().map(|finding| finding.mistake.path.clone()).collect();
-    findings.extend(of_schema);
-    let mut raw: RawSettings = match serde_json::from_value(sound) {
-        Ok(raw) => raw,
-        Err(error) => {
-            // The schema is made from the same structs, so that this shows an error of the program.
-            let remedy = "please report this: the schema check should have found it";
-            findings.push(Finding::new(root.place, KeyPath::ROOT, error.to_string(), remedy));
-            return Err(findings);
-        }
-    };
+    let overlay = Overlay { sets: &source.sets, urls: &source.urls, flags: Vec::new() };
+    let text = inputs.text.as_ref().filter(|_| source.file.is_some());
+    let mut document: Document<RawSettings> = Document::read(text, overlay, &schema::schema())?;
+    let mut raw = std::mem::take(&mut document.raw);
 
     raw.resolve_paths(source.file.as_deref().and_then(Path::parent).unwrap_or(Path::new("")));
     let replica_files = raw.replica_files();
@@ -149,50 +98,11 @@ fn check(
     }
     let attachments = Attachments { files: inputs.files.clone(), admin_token: source.admin_token.clone() };
     let settings = Settings::from_raw(raw, &attachments);
-    let mistakes = settings.as_ref().err().into_iter().flatten();
-    let new = mistakes.filter(|mistake| !follows_from(mistake, &wrong));
-    findings
-        .extend(new.map(|mistake| Finding { place: root.place_of(&mistake.path), mistake: mistake.clone() }));
+    document.add(settings.as_ref().err().into_iter().flatten().cloned());
     match settings {
-        Ok(settings) if findings.is_empty() => Ok(settings),
-        _ => Err(findings),
+        Ok(settings) if document.findings.is_empty() => Ok(settings),
+        _ => Err(document.findings),
     }
-}
-
-/// The tree of the file, or an empty one; an error where there is nothing to go on with.
-fn tree(source: &Source, text: Option<&Contents>) -> Result<(Node, Vec<Finding>), Vec<Finding>> {
-    let start = Place::File { line: 1, column: 1 };
-    let single =
-        |message: String, remedy: &str| vec![Finding::new(start.clone(), KeyPath::ROOT, message, remedy)];
-    let bytes = match (&source.file, text) {
-        (Some(_), Some(Ok(bytes))) => bytes,
-        (Some(_), Some(Err(why))) => {
-            let remedy = "name a file that exists and that the program's user may read";
-            return Err(single(format!("cannot read the file: {why}"), remedy));
-        }
-        (_, _) => return Ok((Node::empty(Place::Default), Vec::new())),
-    };
-    let text = str::from_utf8(bytes).map_err(|error| {
-        let line = bytes[..error.valid_up_to()].split(|byte| *byte == b'\n').count();
-        single(format!("line {line} is not UTF-8"), "save the file in UTF-8")
-    })?;
-    let (root, findings) =
-        yaml::parse(text, &|mark: Marker| Place::File { line: mark.line(), column: mark.col() + 1 });
-    match root {
-        Some(root) => Ok((root, findings)),
-        None => Err(findings),
-    }
-}
-
-/// Whether a mistake may be there only because something around it, or within it, is wrong already.
-fn follows_from(mistake: &Mistake, wrong: &BTreeSet<KeyPath>) -> bool {
-    let pools = KeyPath::ROOT.key("pools");
-    let aliases = KeyPath::ROOT.key("aliases");
-    wrong.iter().any(|path| {
-        path.is_within(&mistake.path)
-            || mistake.path.is_within(path)
-            || (*path == pools && mistake.path.is_within(&aliases))
-    })
 }
 
 /// Whether the contents of a replica file can be used as they are.

@@ -40,6 +40,30 @@ pub(super) fn add_urls(root: &mut Node, urls: &[String]) {
     }
 }
 
+/// Puts the value of each flag under its keys, apart by dots, in place of what the file has there.
+pub(super) fn apply_flags(root: &mut Node, flags: Vec<(&'static str, &'static str, Value)>) {
+    for (flag, key, value) in flags {
+        let place = Place::Flag(flag);
+        let node = located(value, &place);
+        // It fails only where the file is no map, which the check says.
+        let steps: Vec<Step> = key.split('.').map(|key| Step::Key(key.to_owned())).collect();
+        let _ = put(root, &steps, node, &place);
+    }
+}
+
+/// A value all of whose parts stand at one place.
+fn located(value: Value, place: &Place) -> Node {
+    let content = match value {
+        Value::Array(items) => Content::List(items.into_iter().map(|item| located(item, place)).collect()),
+        Value::Object(entries) => {
+            let entry = |(key, value)| Entry { key, key_place: place.clone(), node: located(value, place) };
+            Content::Map(entries.into_iter().map(entry).collect())
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => Content::Scalar(value),
+    };
+    Node { place: place.clone(), content }
+}
+
 fn apply_one(root: &mut Node, set: &str) -> Result<(), Vec<Finding>> {
     let (path, value) = split(set)?;
     let place = Place::Set(path.to_string());

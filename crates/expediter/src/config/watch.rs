@@ -18,9 +18,8 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{error, info, warn};
 
-use super::load::{
-    Contents, FileRole, Inputs, Loaded, Problems, Source, check_replica_file, load_from, read,
-};
+use super::document::Problems;
+use super::load::{Contents, FileRole, Inputs, Loaded, Source, check_replica_file, load_from, read};
 
 /// Starts to watch the files of `loaded`, in a task of `tracker` that ends with `stop`. The receiver holds the
 /// settings in force: at first those of `loaded`, then whatever was last read without a mistake.

@@ -199,7 +199,7 @@ impl Builder<'_> {
     fn duplicate(&mut self, first: &Place) {
         let at = match first {
             Place::File { line, .. } => format!(" at line {line}"),
-            Place::Set(_) | Place::Url(_) | Place::Default => String::new(),
+            Place::Set(_) | Place::Flag(_) | Place::Url(_) | Place::Default => String::new(),
         };
         let path = self.path();
         if let Some(Open::Map { key, .. }) = self.open.last_mut()
