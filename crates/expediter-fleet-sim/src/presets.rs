@@ -153,7 +153,7 @@ pub const PRESETS: &[Preset] = &[
         about: "10 pods of Qwen3-32B; sessions of 2 to 20 turns over 3,000 to 100,000 tokens (llm-d, 2026-08)",
         load: Some("clients"),
         parameters: &[start::CODE_GENERATION],
-        fleet: fleets::sessions,
+        fleet: fleets::code_generation,
         start: start::code_generation,
     },
     Preset {
@@ -161,7 +161,7 @@ pub const PRESETS: &[Preset] = &[
         about: "10 pods of Qwen3-32B; 1,250 tokens in, 8,000 out: nothing for a router to gain (llm-d, 2026-08)",
         load: Some("clients"),
         parameters: &[start::REASONING],
-        fleet: fleets::sessions,
+        fleet: fleets::reasoning,
         start: start::reasoning,
     },
     Preset {
@@ -193,7 +193,7 @@ pub const PRESETS: &[Preset] = &[
         about: "8 replicas of 8B; Azure's conversation trace of 2023, sped up",
         load: Some("rate"),
         parameters: &[start::AZURE_CONVERSATION, start::REPLAY],
-        fleet: fleets::small,
+        fleet: fleets::azure_conversation,
         start: start::azure_conversation,
     },
     Preset {
@@ -201,7 +201,7 @@ pub const PRESETS: &[Preset] = &[
         about: "8 replicas of 8B; Azure's code trace of 2023, sped up: bursts of 26 times the mean",
         load: Some("rate"),
         parameters: &[start::AZURE_CODE, start::REPLAY],
-        fleet: fleets::small,
+        fleet: fleets::azure_code,
         start: start::azure_code,
     },
     Preset {

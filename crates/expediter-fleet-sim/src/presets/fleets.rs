@@ -83,6 +83,12 @@ fn lasting(mut fleet: Fleet, warm_up: u64, duration: u64) -> Fleet {
     fleet
 }
 
+/// With so many seconds for what is still open at the end.
+fn draining(mut fleet: Fleet, drain: u64) -> Fleet {
+    fleet.scenario.drain = Duration::from_secs(drain);
+    fleet
+}
+
 /// Pods of Qwen3-32B on two H100 each, with the 307,328 KV tokens that llm-d reports for a pod, and vLLM's limits
 /// for that card.
 pub fn qwen_fleet(pods: u32) -> Fleet {
@@ -113,7 +119,7 @@ pub fn large_prefix_fleet() -> Fleet {
         ..on_a100
     };
     let engine = EngineSettings { coefficients, blocks: Blocks(461_376 / 16), ..on_h100(engine) };
-    lasting(single("llama3-70b", 4, engine), 30, 120)
+    draining(lasting(single("llama3-70b", 4, engine), 30, 120), 300)
 }
 
 /// Eight replicas of an 8B at the scale of an L4: about 120,000 KV tokens and a budget of 16,384, as `KubeAI`'s
@@ -141,11 +147,25 @@ pub(super) fn rivals() -> Fleet {
 }
 
 pub(super) fn b2b() -> Fleet {
-    lasting(qwen_fleet(8), 50, 170)
+    draining(lasting(qwen_fleet(8), 50, 170), 300)
 }
 
-pub(super) fn sessions() -> Fleet {
-    lasting(qwen_fleet(10), 60, 360)
+pub(super) fn code_generation() -> Fleet {
+    draining(lasting(qwen_fleet(10), 120, 900), 120)
+}
+
+/// An answer of 32,000 tokens takes some 20 minutes.
+pub(super) fn reasoning() -> Fleet {
+    draining(lasting(qwen_fleet(10), 400, 1_600), 1_600)
+}
+
+/// The whole trace at its default rate, as with the ones below.
+pub(super) fn azure_conversation() -> Fleet {
+    lasting(small(), 30, 480)
+}
+
+pub(super) fn azure_code() -> Fleet {
+    lasting(small(), 60, 1_470)
 }
 
 pub(super) fn mooncake_conversation() -> Fleet {

@@ -320,7 +320,7 @@ pub(super) const AZURE_CONVERSATION: &[Parameter] = &[
 ];
 
 pub(super) const AZURE_CODE: &[Parameter] = &[
-    parameter("rate", 10.0, "requests per second, on average; recorded were 2.6"),
+    parameter("rate", 6.0, "requests per second, on average; recorded were 2.6"),
     parameter("spread_seconds", 0.0, "over how long requests with one timestamp are spread"),
 ];
 
