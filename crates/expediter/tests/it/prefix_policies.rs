@@ -105,12 +105,13 @@ fn held(go: &Signal) -> Script {
 
 #[test]
 fn too_much_of_one_beginning_spreads() {
-    // A chat has some 1,250 tokens, all but some 20 of which are shared.
-    let cases: [(&str, &[(&str, &str)], usize); 4] = [
+    // A chat has some 1,000 tokens, all but the last few of which are shared.
+    type Parameters = &'static [(&'static str, &'static str)];
+    let cases: [(&str, Parameters, usize); 4] = [
         ("prefix_hash_bounded", &[], 17),
         ("approximate_tree", &[("tree.balance_abs", "5")], 20),
         ("lmetric", &[], 32),
-        ("sticky_until_saturated", &[("sticky.saturation_tokens", "1000")], 39),
+        ("sticky_until_saturated", &[("sticky.saturation_tokens", "50")], 39),
     ];
     for (policy, parameters, most) in cases {
         let replicas = three();
@@ -118,7 +119,9 @@ fn too_much_of_one_beginning_spreads() {
         assert_eq!(gateway.post(CHAT, &chat("m-8b", 1, 0).to_string()).status, 200);
         gateway.wait_idle();
         let go = Signal::new();
-        replicas.iter().for_each(|replica| replica.on_post(held(&go)));
+        for replica in &replicas {
+            replica.on_post(held(&go));
+        }
         let mut clients: Vec<Client> = (0..40).map(|_| gateway.connect()).collect();
         for (question, client) in clients.iter_mut().enumerate() {
             client.post(CHAT, chat("m-8b", 1, 1 + question).to_string());
@@ -147,7 +150,9 @@ fn metrics_since(started_at: u32) -> Script {
 #[test]
 fn a_replica_that_started_again_is_forgotten() {
     let replicas = three();
-    replicas.iter().for_each(|replica| replica.on_get("/metrics", metrics_since(1_000)));
+    for replica in &replicas {
+        replica.on_get("/metrics", metrics_since(1_000));
+    }
     let gateway = start("sticky_until_saturated", &replicas);
     let read_again = |replica: &Replica| {
         let pages = || replica.requests_of(Kind::Probe).iter().filter(|get| get.path == "/metrics").count();
@@ -155,7 +160,9 @@ fn a_replica_that_started_again_is_forgotten() {
         // The second page is asked for when the first was read.
         eventually(PATIENCE, "two more readings", || pages() >= before + 3);
     };
-    replicas.iter().for_each(read_again);
+    for replica in &replicas {
+        read_again(replica);
+    }
     let owner = taken_by(&replicas, || _ = decision(&gateway, CHAT, &chat("m-8b", 1, 0)));
     let knows = |question| decision(&gateway, CHAT, &chat("m-8b", 1, question)).contains("less_prefix");
     assert!(knows(1), "one holds it, the others do not");
@@ -171,7 +178,9 @@ fn a_replica_that_started_again_is_forgotten() {
 #[test]
 fn models_and_salts_share_nothing() {
     let replicas = three();
-    replicas.iter().for_each(|replica| replica.on_get("/v1/models", script::models(&["m-8b", "m-8b-law"])));
+    for replica in &replicas {
+        replica.on_get("/v1/models", script::models(&["m-8b", "m-8b-law"]));
+    }
     let gateway = start("sticky_until_saturated", &replicas);
     eventually(PATIENCE, "the second model is known", || {
         gateway.post(CHAT, &chat("m-8b-law", 9, 0).to_string()).status == 200
