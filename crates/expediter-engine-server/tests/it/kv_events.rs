@@ -8,7 +8,9 @@ use expediter_engine_server::{
 };
 use expediter_engine_sim::{LoraSettings, Settings as EngineSettings};
 use expediter_types::{BlockSize, Blocks, Tokens};
-use expediter_wire::kv_events::{BlockStored, ExtraKey, Hash, KvEvent, KvEventBatch};
+use expediter_wire::kv_events::{BlockStored, ExtraKey, Hash, KvEvent, KvEventBatch, decode};
+use serde::Deserialize;
+use tokio::task::JoinSet;
 
 use crate::client::{send, until};
 use crate::subscriber::Peer;
@@ -210,7 +212,7 @@ async fn every_encoding_says_the_same() {
             let frames = peer.message().await.unwrap();
             let first_byte = frames[2][0];
             assert_eq!(first_byte, if encoding == Encoding::Maps { 0x83 } else { 0x93 }, "{encoding:?}");
-            let batch = expediter_wire::kv_events::decode(&frames[2]).unwrap();
+            let batch = decode(&frames[2]).unwrap();
             let [KvEvent::BlockStored(stored)] = &batch.events[..] else { panic!("{batch:?}") };
             let bytes = |hash: &Hash| matches!(hash, Hash::Bytes(bytes) if bytes.len() == 32);
             assert!(stored.block_hashes.iter().all(|hash| bytes(hash) == (hashes == HashForm::Bytes32)));
@@ -297,4 +299,96 @@ async fn where_events_come_from_is_told() {
     assert_eq!(source["0"]["replay_endpoint"], format!("tcp://{}", replica.kv_events_replay().unwrap()));
     assert_eq!(source["0"]["topic"], "kv@x");
     server.shutdown().await;
+}
+
+/// Requests that were sent to a real engine (vLLM 0.32.0, blocks of 32), and the batches that it published after
+/// each. Ours are the same but for times, and for the values of hashes and of tokens that a model chose.
+#[tokio::test]
+async fn the_steps_of_a_capture_are_told_as_by_the_real_engine() {
+    let engine = engine(4_096);
+    let settings = Settings { dev_mode: true, max_model_len: Tokens(8_192), ..settings(engine) };
+    let server = EngineServer::start(settings).await.unwrap();
+    let replay = server.replicas()[0].kv_events_replay().unwrap();
+    let (mut theirs, mut ours) = (Canon::default(), Canon::default());
+    let mut sequence = 0;
+    for line in include_str!("../../fixtures/kv-events/steps.jsonl").lines() {
+        let step: Step = serde_json::from_str(line).unwrap();
+        let address = server.addresses()[0];
+        let mut asked = JoinSet::new();
+        for Ask { path, body } in &step.requests {
+            let (path, body) = (path.clone(), body.to_string());
+            asked.spawn(async move { send(address, "POST", &path, &body).await.unwrap().status });
+        }
+        assert!(asked.join_all().await.iter().all(|status| *status == 200), "{}", step.name);
+        let prompt: Vec<u32> = step.requests.iter().flat_map(Ask::prompt).collect();
+        let captured = step.payloads.iter().map(|hex| decode(&bytes(hex)).unwrap());
+        let expected: Vec<KvEventBatch> = captured.map(|batch| theirs.batch(batch, &prompt)).collect();
+        let published = Peer::replay(replay, sequence).await;
+        sequence += published.len() as u64;
+        let published: Vec<KvEventBatch> =
+            published.into_iter().map(|(_, batch)| ours.batch(batch, &prompt)).collect();
+        assert_eq!(published, expected, "{}", step.name);
+    }
+    assert_eq!(sequence, 16, "the captures are there");
+    server.shutdown().await;
+}
+
+#[derive(Deserialize)]
+struct Step {
+    #[serde(rename = "step")]
+    name: String,
+    requests: Vec<Ask>,
+    /// In hexadecimal.
+    payloads: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct Ask {
+    path: String,
+    body: serde_json::Value,
+}
+
+impl Ask {
+    fn prompt(&self) -> Vec<u32> {
+        let ids = self.body.get("prompt").and_then(serde_json::Value::as_array);
+        ids.into_iter().flatten().map(|id| u32::try_from(id.as_u64().unwrap()).unwrap()).collect()
+    }
+}
+
+fn bytes(hex: &str) -> Vec<u8> {
+    (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap()).collect()
+}
+
+/// Hashes by the order in which they were first seen.
+#[derive(Default)]
+struct Canon(Vec<Hash>);
+
+impl Canon {
+    fn batch(&mut self, mut batch: KvEventBatch, prompt: &[u32]) -> KvEventBatch {
+        batch.timestamp = 0.0;
+        for event in &mut batch.events {
+            match event {
+                KvEvent::BlockStored(event) => {
+                    event.parent_block_hash = event.parent_block_hash.take().map(|hash| self.hash(hash));
+                    event.block_hashes = event.block_hashes.drain(..).map(|hash| self.hash(hash)).collect();
+                    for id in event.token_ids.iter_mut().filter(|id| !prompt.contains(id)) {
+                        *id = 0;
+                    }
+                }
+                KvEvent::BlockRemoved(event) => {
+                    event.block_hashes = event.block_hashes.drain(..).map(|hash| self.hash(hash)).collect();
+                }
+                KvEvent::AllBlocksCleared => {}
+            }
+        }
+        batch
+    }
+
+    fn hash(&mut self, hash: Hash) -> Hash {
+        let place = self.0.iter().position(|known| *known == hash).unwrap_or_else(|| {
+            self.0.push(hash);
+            self.0.len() - 1
+        });
+        Hash::Int(place as u64)
+    }
 }
