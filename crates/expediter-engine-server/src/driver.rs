@@ -22,8 +22,8 @@ use crate::replica::Shared;
 pub(crate) enum Input {
     /// Whether the queue takes so many sequences of one request.
     Admit { sequences: u64, answer: oneshot::Sender<bool> },
-    /// A sequence for the engine; what comes of it goes to `sink`.
-    Arrive { request: Request, content: Arc<Content>, sink: Sink },
+    /// A sequence for the engine; what comes of it goes to `sink`. `content` is there where KV events are published.
+    Arrive { request: Request, content: Option<Arc<Content>>, sink: Sink },
     /// Nobody waits for it any more.
     Abort(RequestId),
     /// What is wrong from now on. `done` is answered when it is.
@@ -164,12 +164,12 @@ impl Driver {
         self.shared.telemetry().stats = self.engine.stats();
     }
 
-    fn arrive(&mut self, request: Request, content: Arc<Content>, sink: Sink) {
+    fn arrive(&mut self, request: Request, content: Option<Arc<Content>>, sink: Sink) {
         let (id, index) = (request.id, sink.index);
         let end = match self.engine.arrive(request, self.shared.clock.now()) {
             Ok(()) => {
                 self.open.insert(id, Open { sink, last_token: Time::ZERO });
-                if let Some(translation) = &mut self.translation {
+                if let Some((translation, content)) = self.translation.as_mut().zip(content) {
                     translation.arrive(id, content);
                 }
                 return;
@@ -246,7 +246,7 @@ impl Driver {
                     self.give_up(End::Finished);
                 }
                 self.engine.sleep(level);
-                self.shared.telemetry().sleep = Some(level);
+                self.shared.telemetry().sleep = (level > 0).then_some(level);
                 true
             }
             Develop::WakeUp => {

@@ -297,12 +297,13 @@ impl Job {
             adapter: adapter.map(|served| served.id),
             priority: generation.priority.or(given.priority).unwrap_or(0),
         };
-        let content = Arc::new(EventContent {
+        let content = || EventContent {
             ids: [&prompt.ids[..], &output].concat(),
             adapter: adapter.cloned(),
             cache_salt: generation.cache_salt.clone(),
             session: given.session.clone(),
-        });
+        };
+        let content = shared.events.is_some().then(|| Arc::new(content()));
         let sink = Sink { index, outputs: outputs.clone() };
         // An error means that the replica is being shut down; then this connection is, too.
         _ = shared.inputs.send(Input::Arrive { request, content, sink });

@@ -12,7 +12,9 @@
 //! # }
 //! ```
 //!
-//! The shapes of answers, errors and metrics are those of captures of the real engine; `tests/it` compares them.
+//! The shapes of answers, errors, metrics and KV events are those of captures of the real engine; `tests/it` compares
+//! them, and `DIFFERENCES.md` says where they differ. What goes wrong is set by [`Replica::set_fault`], by
+//! `POST /fault` and `POST /faults` of a replica, or by a [`FaultScript`].
 
 #![expect(clippy::doc_markdown, reason = "LoRA and ZeroMQ are names, not items")]
 

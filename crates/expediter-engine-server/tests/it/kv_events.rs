@@ -290,6 +290,19 @@ async fn a_crash_closes_the_sockets_and_numbers_begin_again() {
 }
 
 #[tokio::test]
+async fn a_subscriber_that_does_not_read_holds_up_nobody() {
+    let mut settings = settings(engine(64));
+    let events = KvEventsSettings { hwm: 2, ..settings.kv_events.take().unwrap() };
+    let (server, _silent) = start(Settings { kv_events: Some(events), speed: 10_000.0, ..settings }).await;
+    let mut reader = subscribe(&server, 2).await;
+    for prompt in 0..100 {
+        ask(&server, prompt * 1_000..prompt * 1_000 + 900, r#","max_tokens":1"#).await;
+        next(&mut reader).await;
+    }
+    server.shutdown().await;
+}
+
+#[tokio::test]
 async fn where_events_come_from_is_told() {
     let (server, _peer) = start(settings(engine(64))).await;
     let replica = &server.replicas()[0];

@@ -76,11 +76,11 @@ async fn a_full_queue_refuses_before_the_stream_or_in_it() {
 async fn the_most_urgent_goes_first() {
     let engine =
         EngineSettings { max_num_seqs: 1, scheduling: Scheduling::Priority, ..EngineSettings::default() };
-    let (server, replica, address) = start(Settings { engine, ..Settings::default() }).await;
+    let (server, replica, address) = start(Settings { engine, speed: 3.0, ..Settings::default() }).await;
     let running = occupy(&replica, address).await;
     let mut waiting = Vec::new();
     for (number, priority) in [5, -5, 0].into_iter().enumerate() {
-        let body = format!(r#"{{"prompt":"abc","max_tokens":200,"stream":true,"priority":{priority}}}"#);
+        let body = format!(r#"{{"prompt":"abc","max_tokens":60,"stream":true,"priority":{priority}}}"#);
         let mut stream = open(address, COMPLETIONS, &body).await;
         read_until(&mut stream, "\r\n\r\n").await;
         until("it waits", || replica.stats().waiting == number as u64 + 1).await;
@@ -155,7 +155,7 @@ async fn an_engine_that_sleeps_gives_up_what_it_has_and_lets_others_wait() {
 
 #[tokio::test]
 async fn a_process_that_drains_looks_well_and_takes_nothing_new() {
-    let (server, replica, address) = start(Settings { speed: 20.0, ..Settings::default() }).await;
+    let (server, replica, address) = start(Settings { speed: 50.0, ..Settings::default() }).await;
     let mut running = occupy(&replica, address).await;
     replica.set_fault(Fault::Terminate { how: Termination::Drain }).await;
     assert_eq!(send(address, "GET", "/health", "").await.unwrap().status, 200);
