@@ -128,7 +128,10 @@ impl Simulation {
             scenario: scenario.clone(),
         };
         for (pool, settings) in scenario.pools.iter().enumerate() {
-            (0..settings.replicas).for_each(|_| simulation.add_replica(pool));
+            for _ in 0..settings.replicas {
+                let replica = simulation.add_replica(pool);
+                simulation.make_ready(pool, replica);
+            }
         }
         for (index, fault) in scenario.faults.iter().enumerate() {
             simulation.agenda.set(fault.at, Event::Fault { index });

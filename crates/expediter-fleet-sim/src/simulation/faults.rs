@@ -13,7 +13,8 @@ impl Simulation {
     pub(super) fn break_down(&mut self, index: usize) {
         let fault = self.scenario.faults[index];
         if fault.fault == Fault::Join {
-            return self.add_replica(fault.pool);
+            self.add_replica(fault.pool);
+            return;
         }
         let Some(&id) = self.numbers[fault.pool].get(fault.replica as usize) else { return };
         let now = self.now;

@@ -1,6 +1,6 @@
 //! The replicas' side of a run: requests enter engines, steps end, tokens go out.
 
-use expediter_core::Failure;
+use expediter_core::{Failure, Output, ProbeResult};
 use expediter_engine_sim::{ArriveError, FinishReason, Progress, Request as EngineRequest};
 use expediter_types::{ModelId, Prompt, ReplicaId, RequestId, Time, Tokens};
 
@@ -12,7 +12,7 @@ use crate::report::End;
 
 impl Simulation {
     /// Adds a replica to a pool. Every gateway begins to ask it.
-    pub(super) fn add_replica(&mut self, pool: usize) {
+    pub(super) fn add_replica(&mut self, pool: usize) -> ReplicaId {
         let id = ReplicaId(u32::try_from(self.replicas.len()).unwrap_or(u32::MAX));
         let settings = self.scenario.pools[pool].engine.clone();
         self.replicas.push(Replica::new(pool, settings, self.rng.bits(), self.now));
@@ -23,6 +23,23 @@ impl Simulation {
             self.agenda.set(self.now, Event::Probe { gateway, replica: id });
             let phase = self.scenario.report_interval.mul_f64(self.rng.unit());
             self.agenda.set(self.now + phase, Event::Report { gateway, replica: id });
+        }
+        id
+    }
+
+    /// A run begins with a fleet that has been checked and warmed up: that is not what is measured.
+    pub(super) fn make_ready(&mut self, pool: usize, id: ReplicaId) {
+        let models = self.scenario.pools[pool].models.clone();
+        let report = self.replica(id).engine_report();
+        for gateway in 0..self.gateways.len() {
+            let dispatcher = self.gateways[gateway].dispatcher(pool);
+            dispatcher.report(id, &report, self.now);
+            dispatcher.probe(id, ProbeResult::Healthy { models: models.clone() }, self.now);
+            let warms = |output| matches!(output, Output::WarmUp { replica } if replica == id);
+            if dispatcher.poll_output().is_some_and(warms) {
+                dispatcher.probe(id, ProbeResult::WarmUp(true), self.now);
+            }
+            self.drain_outputs(gateway, pool);
         }
     }
 
