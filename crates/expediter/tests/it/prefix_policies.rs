@@ -64,6 +64,7 @@ fn what_begins_alike_meets_on_one_replica() {
     for policy in DRAWN_TO_PREFIXES {
         let replicas = three();
         let gateway = start(policy, &replicas);
+        replicas.iter().for_each(read_again);
         let ids = |group: usize, question: usize| -> Vec<usize> {
             let shared = (0..1_000).map(|at| at * 7 + group);
             shared.chain((0..20).map(|at| at * 11 + question)).collect()
@@ -103,15 +104,22 @@ fn held(go: &Signal) -> Script {
     })
 }
 
+/// A chat of group 1 whose end counts.
+fn long_question(question: usize) -> Value {
+    let mut body = chat("m-8b", 1, 0);
+    body["messages"][1]["content"] = format!("question {question} ").repeat(60).into();
+    body
+}
+
 #[test]
 fn too_much_of_one_beginning_spreads() {
-    // A chat has some 1,000 tokens, all but the last few of which are shared.
+    // A chat has some 1,200 tokens, all but some 180 of which are shared.
     type Parameters = &'static [(&'static str, &'static str)];
     let cases: [(&str, Parameters, usize); 4] = [
         ("prefix_hash_bounded", &[], 17),
         ("approximate_tree", &[("tree.balance_abs", "5")], 20),
         ("lmetric", &[], 32),
-        ("sticky_until_saturated", &[("sticky.saturation_tokens", "50")], 39),
+        ("sticky_until_saturated", &[("sticky.saturation_tokens", "1000")], 39),
     ];
     for (policy, parameters, most) in cases {
         let replicas = three();
@@ -124,7 +132,7 @@ fn too_much_of_one_beginning_spreads() {
         }
         let mut clients: Vec<Client> = (0..40).map(|_| gateway.connect()).collect();
         for (question, client) in clients.iter_mut().enumerate() {
-            client.post(CHAT, chat("m-8b", 1, 1 + question).to_string());
+            client.post(CHAT, long_question(question).to_string());
             eventually(PATIENCE, "it has arrived at a replica", || {
                 counts(&replicas).iter().sum::<usize>() == question + 2
             });
@@ -141,6 +149,14 @@ fn too_much_of_one_beginning_spreads() {
     }
 }
 
+/// Waits until the gateway has read the replica's metrics as they are now.
+fn read_again(replica: &Replica) {
+    let pages = || replica.requests_of(Kind::Probe).iter().filter(|get| get.path == "/metrics").count();
+    let before = pages();
+    // The next may have been asked for before; the third is asked for when the second was read.
+    eventually(PATIENCE, "two more readings", || pages() >= before + 3);
+}
+
 /// The metrics page of an engine that started then.
 fn metrics_since(started_at: u32) -> Script {
     let page = format!("process_start_time_seconds {started_at}\n{}", script::metrics_text(0, 0, 0.0));
@@ -154,12 +170,6 @@ fn a_replica_that_started_again_is_forgotten() {
         replica.on_get("/metrics", metrics_since(1_000));
     }
     let gateway = start("sticky_until_saturated", &replicas);
-    let read_again = |replica: &Replica| {
-        let pages = || replica.requests_of(Kind::Probe).iter().filter(|get| get.path == "/metrics").count();
-        let before = pages();
-        // The second page is asked for when the first was read.
-        eventually(PATIENCE, "two more readings", || pages() >= before + 3);
-    };
     for replica in &replicas {
         read_again(replica);
     }
