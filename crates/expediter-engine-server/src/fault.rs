@@ -133,8 +133,8 @@ impl Fault {
     pub(crate) fn mistake(self) -> Option<&'static str> {
         match self {
             Self::Status { status } if !(400..600).contains(&status) => Some("`status` must be 400 to 599"),
-            Self::Slow { factor } if !(factor.is_finite() && factor > 0.0) => {
-                Some("`factor` must be a positive number")
+            Self::Slow { factor } if !(1e-6..=1e6).contains(&factor) => {
+                Some("`factor` must be a positive number, from 0.000001 to 1000000")
             }
             Self::Ok
             | Self::Refuse

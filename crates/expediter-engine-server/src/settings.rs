@@ -129,9 +129,15 @@ impl Default for Settings {
 /// What cannot be served.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// A speed at which time stands still, or runs backwards.
-    #[error("speed {0} must be a positive number")]
+    /// Nothing to serve with.
+    #[error("there must be one replica at least")]
+    Replicas,
+    /// A speed at which time stands still, runs backwards, or beyond what a clock can count.
+    #[error("speed {0} must be a positive number, from 0.000001 to 1000000")]
     Speed(f64),
+    /// No place in the queue of a subscriber, or more than memory has.
+    #[error("hwm {0} must be 1 to 10000000 batches")]
+    Hwm(usize),
     /// The last port would be beyond the highest.
     #[error("{replicas} replicas from port {first} on need ports above 65535: choose a lower first port")]
     Ports {
@@ -189,8 +195,15 @@ pub enum StartError {
 impl Settings {
     /// Refuses what could not be served.
     pub(crate) fn validate(&self) -> Result<(), StartError> {
-        if !(self.speed.is_finite() && self.speed > 0.0) {
+        if self.replicas == 0 {
+            return Err(StartError::Replicas);
+        }
+        if !(1e-6..=1e6).contains(&self.speed) {
             return Err(StartError::Speed(self.speed));
+        }
+        if let Some(events) = self.kv_events.as_ref().filter(|events| !(1..=10_000_000).contains(&events.hwm))
+        {
+            return Err(StartError::Hwm(events.hwm));
         }
         self.validate_ports()?;
         self.validate_adapters()?;

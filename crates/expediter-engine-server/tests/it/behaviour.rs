@@ -202,7 +202,17 @@ async fn settings_that_cannot_be_served_say_why() {
     let with_lora = EngineSettings { lora: Some(LoraSettings::default()), ..EngineSettings::default() };
     let small = EngineSettings { blocks: Blocks(10), ..EngineSettings::default() };
     let cases = [
+        (Settings { replicas: 0, ..Settings::default() }, "there must be one replica at least"),
         (Settings { speed: 0.0, ..Settings::default() }, "speed 0 must be a positive number"),
+        (Settings { speed: f64::NAN, ..Settings::default() }, "speed NaN must be a positive number"),
+        (Settings { speed: 1e9, ..Settings::default() }, "speed 1000000000 must be a positive number"),
+        (
+            Settings {
+                kv_events: Some(KvEventsSettings { hwm: 0, ..KvEventsSettings::default() }),
+                ..Settings::default()
+            },
+            "hwm 0 must be 1 to 10000000 batches",
+        ),
         (
             Settings { max_model_len: Tokens(1_000), engine: small, ..Settings::default() },
             "the KV cache holds 144 tokens",
