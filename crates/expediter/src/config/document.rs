@@ -27,7 +27,7 @@ pub(crate) struct Document<T> {
 /// What the command line puts over a file.
 #[derive(Debug, Default)]
 pub(crate) struct Overlay<'a> {
-    /// `PATH=VALUE` of `--set`, later ones over earlier ones.
+    /// `PATH=VALUE` of `--set`, over the flags, and later ones over earlier ones.
     pub(crate) sets: &'a [String],
     /// URLs for the key `replicas`.
     pub(crate) urls: &'a [String],
@@ -46,9 +46,9 @@ impl<T: DeserializeOwned> Document<T> {
         schema: &Value,
     ) -> Result<Self, Vec<Finding>> {
         let (mut root, mut findings) = tree(text)?;
+        overrides::apply_flags(&mut root, overlay.flags);
         overrides::apply(&mut root, overlay.sets, &mut findings);
         overrides::add_urls(&mut root, overlay.urls);
-        overrides::apply_flags(&mut root, overlay.flags);
         let (sound, of_schema) = schema::check(schema, &root);
         let wrong = of_schema.iter().map(|finding| finding.mistake.path.clone()).collect();
         findings.extend(of_schema);

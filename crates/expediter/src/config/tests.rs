@@ -64,7 +64,7 @@ fn yaml_that_a_configuration_has_no_use_for_is_refused_at_its_place() {
             &[
                 "f:2:6: pools.a: a YAML anchor (`&name`) names this value; take the anchor away",
                 "f:5:5: pools.b.\"<<\": there is no setting `<<`; take it out; the keys here are engine_key_file, model, \
-                 policy, replica_file, replicas",
+                 policy, policy_parameters, replica_file, replicas",
                 "f:5:9: pools.b.\"<<\": a YAML alias (`*name`) stands for a value that is written elsewhere; write the \
                  value out: aliases and anchors are not read",
             ],
@@ -161,8 +161,9 @@ fn keys_types_ranges_and_choices_are_checked() {
             "pools: { m: { policy: least_token, replicas: [http://a] } }\nlog:\n  format: xml\n  level: 3\n",
             &[
                 "f:1:23: pools.m.policy: the text `least_token` is not one of the choices; did you mean \
-                 `least_tokens`? Else choose `round_robin`, `random`, `least_requests`, `power_of_two`, `peak_ewma` \
-                 or `least_tokens`",
+                 `least_tokens`? Else choose `round_robin`, `random`, `least_requests`, `power_of_two`, `peak_ewma`, \
+                 `least_tokens`, `least_pending_tokens`, `prefix_hash_bounded`, `approximate_tree`, `lmetric`, `weighted` \
+                 or `sticky_until_saturated`",
                 "f:3:11: log.format: the text `xml` is not one of the choices; choose `human` or `json`",
                 "f:4:10: log.level: `3` is not one of the choices; choose `error`, `warn`, `info`, `debug` or `trace`",
             ],
@@ -394,12 +395,14 @@ fn the_full_example_names_every_key_with_its_default() {
 }
 
 #[test]
-fn the_schema_file_is_current() {
-    let file = std::fs::read_to_string(config_folder().join("expediter.schema.json")).unwrap();
-    assert!(
-        serde_json::from_str::<Value>(&file).unwrap() == schema(),
-        "run: expediter schema > config/expediter.schema.json"
-    );
+fn the_schema_files_are_current() {
+    for (name, schema, command) in [
+        ("expediter.schema.json", schema(), "expediter schema"),
+        ("simulate.schema.json", crate::simulate::load::schema(), "expediter schema --simulate"),
+    ] {
+        let file = std::fs::read_to_string(config_folder().join(name)).unwrap();
+        assert!(serde_json::from_str::<Value>(&file).unwrap() == schema, "run: {command} > config/{name}");
+    }
 }
 
 /// The check of a tree knows these keywords and no others: with one more, it would let something pass.
@@ -420,20 +423,24 @@ fn the_schema_uses_only_keywords_that_are_checked() {
         "type",
     ];
     const DESCRIBING: [&str; 6] = ["$defs", "$schema", "default", "description", "title", "writeOnly"];
-    visit(&schema(), &mut |node| {
-        for keyword in node.as_object().into_iter().flatten().map(|(keyword, _)| keyword.as_str()) {
-            assert!(CHECKED.contains(&keyword) || DESCRIBING.contains(&keyword), "{keyword}");
-        }
-    });
+    for schema in [schema(), crate::simulate::load::schema()] {
+        visit(&schema, &mut |node| {
+            for keyword in node.as_object().into_iter().flatten().map(|(keyword, _)| keyword.as_str()) {
+                assert!(CHECKED.contains(&keyword) || DESCRIBING.contains(&keyword), "{keyword}");
+            }
+        });
+    }
 }
 
 #[test]
 fn every_key_is_described_and_the_defaults_pass_the_schema() {
-    visit(&schema(), &mut |node| {
-        for (key, property) in node["properties"].as_object().into_iter().flatten() {
-            assert!(property["description"].is_string(), "{key}");
-        }
-    });
+    for schema in [schema(), crate::simulate::load::schema()] {
+        visit(&schema, &mut |node| {
+            for (key, property) in node["properties"].as_object().into_iter().flatten() {
+                assert!(property["description"].is_string(), "{key}");
+            }
+        });
+    }
     let defaults = serde_json::to_string(&RawSettings::default()).unwrap();
     assert_eq!(mistakes(&defaults), Vec::<String>::new());
 }

@@ -28,6 +28,8 @@ mod reports;
 mod retries;
 mod routing;
 mod security;
+mod simulate;
+mod simulate_page;
 mod slow_clients;
 mod smuggling;
 mod soak;

@@ -88,7 +88,7 @@ function plot(section, options) {
       const ink = mark.soft ? "var(--soft)" : "var(--slo)";
       parts.push(`<line x1="${at}" x2="${at}" y1="${top - 8}" y2="${height - bottom}" stroke="${ink}" stroke-dasharray="5 4"/><text x="${at + (flip ? -5 : 5)}" y="${top - 4}" text-anchor="${flip ? "end" : "start"}" style="fill:${ink}">${escape(mark.text)}</text>`);
     }
-    if (mark.y !== undefined) parts.push(`<line x1="${left}" x2="${width - right}" y1="${ys.at(mark.y)}" y2="${ys.at(mark.y)}" stroke="var(--slo)" stroke-dasharray="5 4"/><text x="${width - right}" y="${ys.at(mark.y) - 5}" text-anchor="end" style="fill:var(--slo)">${escape(mark.text)}</text>`);
+    if (mark.y !== undefined) parts.push(`<line x1="${left}" x2="${width - right}" y1="${ys.at(mark.y)}" y2="${ys.at(mark.y)}" stroke="var(--slo)" stroke-dasharray="5 4"/><text x="${left + 6}" y="${ys.at(mark.y) + 14}" style="fill:var(--slo)">${escape(mark.text)}</text>`);
     if (mark.diagonal) parts.push(`<line x1="${xs.at(x.low)}" y1="${ys.at(x.low)}" x2="${xs.at(Math.min(x.high, y.high))}" y2="${ys.at(Math.min(x.high, y.high))}" stroke="var(--soft)" stroke-dasharray="2 4"/>`);
   }
   for (const { policy, points, dots } of lines) {
@@ -170,7 +170,7 @@ function bars(section, title, note, key, markKey, text, high) {
   const parts = groups.map((group, i) => {
     const y = i * row + 6, value = group.numbers[key], mark = markKey ? number(group, markKey) : null, middle = y + (row - 10) / 2;
     const whisker = value.deviation > 0 ? `<line x1="${xs.at(Math.max(0, value.mean - value.deviation))}" x2="${xs.at(Math.min(most, value.mean + value.deviation))}" y1="${middle}" y2="${middle}" stroke="var(--ink)" stroke-width="1.5"/>` : "";
-    return `<g class="bar" data-policy="${group.policy}"><rect x="0" y="${y - 4}" width="${width}" height="${row - 2}" fill="transparent"/><text class="value" x="${left - 8}" y="${middle + 4}" text-anchor="end">${escape(data.policies[group.policy])}</text><rect x="${left}" y="${y}" width="${Math.max(0, xs.at(value.mean) - left)}" height="${row - 10}" rx="3" fill="${colour(group.policy)}"/>${whisker}${mark === null ? "" : `<line x1="${xs.at(mark)}" x2="${xs.at(mark)}" y1="${y - 3}" y2="${y + row - 7}" stroke="var(--ink)" stroke-width="2"/>`}<text class="value" x="${width - right + 6}" y="${middle + 4}">${text(value.mean)}</text></g>`;
+    return `<g class="bar" data-policy="${group.policy}"><rect x="0" y="${y - 4}" width="${width}" height="${row - 2}" fill="transparent"/><text class="value" x="${left - 8}" y="${middle + 4}" text-anchor="end">${escape(data.policies[group.policy])}</text><rect x="${left}" y="${y}" width="${Math.max(0, xs.at(value.mean) - left)}" height="${row - 10}" rx="3" fill="${colour(group.policy)}"/>${whisker}${mark === null ? "" : `<line x1="${xs.at(mark)}" x2="${xs.at(mark)}" y1="${y - 3}" y2="${y + row - 7}" stroke="var(--ink)" stroke-width="2"/>`}<text class="value" x="${Math.max(xs.at(value.mean), mark === null ? 0 : xs.at(mark)) + 8}" y="${middle + 4}">${text(value.mean)}</text></g>`;
   });
   section.innerHTML = `<h2>${escape(title)}</h2><p class="note">${note}</p><svg role="img" aria-label="${escape(title)}" width="${width}" height="${height}" viewBox="0 0 ${width} ${height}">${parts.join("")}</svg>`;
   section.querySelectorAll(".bar").forEach((bar, i) => {
@@ -246,7 +246,7 @@ function overTime(section, title, note, values, unit) {
 
 const COLUMNS = [
   ["offered/s", "offered", format], ["answered/s", "answered", format], ["goodput/s", "goodput", format], ["TTFT ms p50", "ttft_p50", format], ["p90", "ttft_p90", format], ["p99", "ttft_p99", format], ["TPOT ms p50", "tpot_p50", format], ["p95", "tpot_p95", format],
-  ["tokens/s", "output_tokens", format], ["hit", "hit", percent], ["ideal", "ideal", percent], ["refused", "refused", format], ["lost", "lost", format], ["preempted", "preemptions", format],
+  ["tokens/s", "output_tokens", format], ["hit % of ideal", "hit", (value) => format(value * 100)], ["refused", "refused", format], ["lost", "lost", format], ["preempted", "preemptions", format],
 ];
 function table(section) {
   const order = ranking.map((policy) => groupOf(policy)).filter(Boolean).sort((a, b) => data.ceilings ? number(b, "ceiling") - number(a, "ceiling") : number(b, "goodput") - number(a, "goodput") || number(a, "ttft_p99") - number(b, "ttft_p99"));
@@ -254,7 +254,8 @@ function table(section) {
   const cell = (group, [, key, text]) => {
     const value = group.numbers[key];
     if (!value) return "<td>–</td>";
-    return `<td>${text(value.mean)}${data.seeds.length > 1 && value.deviation > 0 ? `<small>±${text(value.deviation)}</small>` : ""}</td>`;
+    const ideal = key === "hit" ? ` of ${text(number(group, "ideal"))}` : "";
+    return `<td>${text(value.mean)}${ideal}${data.seeds.length > 1 && value.deviation > 0 ? `<small>±${text(value.deviation)}</small>` : ""}</td>`;
   };
   const verdict = (group) => group.sustained === group.seeds ? '<td class="good">met</td>' : group.sustained === 0 ? `<td class="bad" title="TTFT ${percent(number(group, "within_ttft"))}, TPOT ${percent(number(group, "within_tpot"))} within">missed</td>` : `<td class="warn">met by ${group.sustained} of ${group.seeds} seeds</td>`;
   section.innerHTML = `<h2>Results ${escape(loadName(data.loads[state.load]))}</h2><p class="note">${data.seeds.length > 1 ? `Means over ${data.seeds.length} seeds, ± their standard deviation.` : `One seed, ${data.seeds[0]}.`} SLO: TTFT within ${format(data.slo.ttft_ms)} ms for ${format(data.slo.ttft_share * 100)} % of prompts up to ${data.slo.prompt_tokens_max.toLocaleString("en")} tokens, TPOT within ${format(data.slo.tpot_ms)} ms for ${format(data.slo.tpot_share * 100)} % of answers.</p><div class="scroll"><table><thead><tr><th scope="col">policy</th>${columns.map(([head]) => `<th scope="col">${head}</th>`).join("")}<th scope="col">SLO</th></tr></thead><tbody>${order.map((group, i) => `<tr class="${i === 0 && order.length > 1 ? "best" : ""}${state.shown.has(group.policy) ? "" : " off"}"><td>${escape(data.policies[group.policy])}</td>${columns.map((column) => cell(group, column)).join("")}${verdict(group)}</tr>`).join("")}</tbody></table></div>`;
