@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use expediter_gateway::settings::{Millis, Ratio, RawBreaker, RawRetry, RawWait, Whole};
+use expediter_gateway::settings::{Millis, Ratio, RawBreaker, RawPolicyParameters, RawRetry, RawWait, Whole};
 
 use super::raw::{RawDispatcher, RawScenario, RawSlo, RawWorkload};
 
@@ -33,6 +33,7 @@ impl Default for RawScenario {
 impl Default for RawDispatcher {
     fn default() -> Self {
         Self {
+            policy_parameters: RawPolicyParameters::default(),
             retry: RawRetry::default(),
             breaker: RawBreaker::default(),
             wait: RawWait::default(),

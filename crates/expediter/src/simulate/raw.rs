@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use expediter_gateway::settings::{Millis, Ratio, RawBreaker, RawRetry, RawWait, Whole};
+use expediter_gateway::settings::{Millis, Ratio, RawBreaker, RawPolicyParameters, RawRetry, RawWait, Whole};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -124,6 +124,29 @@ pub(crate) struct RawEngine {
     pub(crate) noise_sigma: Option<Ratio>,
     /// Whether blocks of earlier requests are found again.
     pub(crate) enable_prefix_caching: Option<bool>,
+    /// Requests in the engine, waiting and running, above which it refuses.
+    pub(crate) max_num_queued_reqs: Option<Whole<1, 1_000_000>>,
+    /// Prompt tokens of requests without a first token, from which on it refuses.
+    pub(crate) max_num_queued_tokens: Option<Whole<1, 1_000_000_000>>,
+    /// Tokens of one prompt in a step, at most, while there are other requests to starve.
+    pub(crate) long_prefill_token_threshold: Option<Whole<1, 1_000_000>>,
+    /// Adapters on the device; a pool that lists several models needs them.
+    pub(crate) lora: Option<RawLora>,
+}
+
+/// Adapters on one replica.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+#[schemars(rename = "Lora")]
+pub(crate) struct RawLora {
+    /// Adapters in one step, at most; 1 where it is left out.
+    pub(crate) max_loras: Option<Whole<1, 10_000>>,
+    /// Adapters kept in the host's memory; as many as `max_loras` where it is left out.
+    pub(crate) max_cpu_loras: Option<Whole<1, 1_000_000>>,
+    /// The rank of adapters and slots; 16 where it is left out.
+    pub(crate) rank: Option<Whole<1, 1_024>>,
+    /// How many times as long a step takes with an adapter in its batch; 1.2 where it is left out.
+    pub(crate) step_factor: Option<Decimal<1_000, 100>>,
 }
 
 /// Settings of the dispatcher. The policy is apart: see `policies`.
@@ -131,6 +154,8 @@ pub(crate) struct RawEngine {
 #[serde(default, deny_unknown_fields)]
 #[schemars(rename = "Dispatcher")]
 pub(crate) struct RawDispatcher {
+    /// Parameters of the policies that have some.
+    pub(crate) policy_parameters: RawPolicyParameters,
     /// When a failed attempt is repeated on another replica.
     pub(crate) retry: RawRetry,
     /// When a replica that fails requests is set aside.

@@ -196,7 +196,7 @@ fn a_trace_is_replayed() {
 }
 
 /// Each with the words that the message must have.
-const WRONG: [(&str, &str, &[&str]); 16] = [
+const WRONG: [(&str, &str, &[&str]); 18] = [
     ("an unknown key", "workloads: {}\n", &["scenario.yaml:1:1", "workloads", "did you mean `workload`"]),
     ("broken syntax", "pools: [a\nb: c\n", &["scenario.yaml:2:2", "not YAML"]),
     (
@@ -239,6 +239,16 @@ const WRONG: [(&str, &str, &[&str]); 16] = [
         "a fault of no replica",
         "workload: { name: capacity }\nfaults: [{ at_ms: 1, pool: m-8b, replica: 8, kind: slow, factor: 2 }]\n",
         &["faults[0].replica", "choose 0 to 7"],
+    ),
+    (
+        "adapters that no engine takes",
+        "pools: { a: { models: [a, b] } }\n",
+        &["pools.a.models", "add `lora`"],
+    ),
+    (
+        "a policy's parameter beyond its range",
+        "pools: { a: { dispatcher: { policy_parameters: { bounded_hash: { load_factor: 0.5 } } } } }\n",
+        &["load_factor", "out of range"],
     ),
     ("all warm-up", "duration_ms: 1000\nwarm_up_ms: 1000\n", &["warm_up_ms", "scenario.yaml:2"]),
 ];

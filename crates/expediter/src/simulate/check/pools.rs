@@ -103,6 +103,10 @@ impl Check {
             engine.coefficients = coefficients_of(coefficients);
         }
         overlay(&mut engine, &raw.engine);
+        if raw.models.len() > 1 && engine.lora.is_none() {
+            let remedy = "add `lora` to its `engine`, or list one model";
+            self.mistake(path.key("models"), "an engine without adapters serves one model", remedy);
+        }
         Some(engine)
     }
 
@@ -185,6 +189,21 @@ fn overlay(engine: &mut EngineSettings, raw: &RawEngine) {
     if let Some(caching) = raw.enable_prefix_caching {
         engine.enable_prefix_caching = caching;
     }
+    engine.max_num_queued_reqs =
+        raw.max_num_queued_reqs.map(|requests| u32_of(requests.get())).or(engine.max_num_queued_reqs);
+    engine.max_num_queued_tokens =
+        raw.max_num_queued_tokens.map(|tokens| Tokens(tokens.get())).or(engine.max_num_queued_tokens);
+    engine.long_prefill_token_threshold = raw
+        .long_prefill_token_threshold
+        .map(|tokens| Tokens(tokens.get()))
+        .or(engine.long_prefill_token_threshold);
+    if let Some(raw) = raw.lora {
+        let lora = engine.lora.get_or_insert_default();
+        lora.max_loras = raw.max_loras.map_or(lora.max_loras, |adapters| u32_of(adapters.get()));
+        lora.max_cpu_loras = raw.max_cpu_loras.map(|adapters| u32_of(adapters.get())).or(lora.max_cpu_loras);
+        lora.rank = raw.rank.map_or(lora.rank, |rank| u32_of(rank.get()));
+        lora.step_factor = raw.step_factor.map_or(lora.step_factor, super::super::decimal::Decimal::get);
+    }
 }
 
 fn dispatcher(raw: &RawDispatcher) -> DispatcherSettings {
@@ -192,6 +211,7 @@ fn dispatcher(raw: &RawDispatcher) -> DispatcherSettings {
     let breaker = BreakerSettings::from(raw.breaker.clone());
     let wait = WaitSettings::from(raw.wait.clone());
     DispatcherSettings {
+        policy_parameters: raw.policy_parameters.clone().into(),
         attempts_max: retry.attempts_max,
         retry_ratio: retry.ratio,
         retry_per_second_min: retry.per_second_min,
