@@ -22,7 +22,8 @@ pub use parameters::{
 /// its load enlarged. Equal loads go to the replica whose last request lies furthest back, so that an idle one is
 /// always found, unless the policy says otherwise.
 ///
-/// The first six know nothing of prefixes. The others are what other routers do, with the parameters those
+/// The first six and `power_of_two_tokens` know nothing of prefixes, but for what the latter takes a prompt to need. The
+/// others are what other routers do, with the parameters those
 /// published: see [`PolicyParameters`]. All but `prefix_hash_bounded` ask a predicted index which leading blocks
 /// of a prompt each replica holds; prompts without block hashes, and those shorter than a block, match nowhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -36,6 +37,9 @@ pub enum Policy {
     /// Of two drawn with replacement, the one with fewer requests in flight.
     /// Source: Mitzenmacher, "The Power of Two Choices", IEEE TPDS 12(10), 2001.
     PowerOfTwo,
+    /// Of two drawn with replacement, the one with fewer uncached prompt tokens dispatched and not yet answered by a
+    /// first token; equal ones by requests in flight. Two choices as they stand where work is counted in tokens.
+    PowerOfTwoTokens,
     /// The least product of recent worst time to first token and requests in flight, this one included.
     /// Source: finagle's `PeakEwma` load balancer.
     PeakEwma,
@@ -79,11 +83,12 @@ pub enum Policy {
 
 impl Policy {
     /// Every policy.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::RoundRobin,
         Self::Random,
         Self::LeastRequests,
         Self::PowerOfTwo,
+        Self::PowerOfTwoTokens,
         Self::PeakEwma,
         Self::LeastTokens,
         Self::LeastPendingTokens,
@@ -101,6 +106,7 @@ impl Policy {
             Self::Random => "random",
             Self::LeastRequests => "least_requests",
             Self::PowerOfTwo => "power_of_two",
+            Self::PowerOfTwoTokens => "power_of_two_tokens",
             Self::PeakEwma => "peak_ewma",
             Self::LeastTokens => "least_tokens",
             Self::LeastPendingTokens => "least_pending_tokens",
@@ -127,7 +133,8 @@ impl Policy {
             | Self::PeakEwma
             | Self::LeastTokens
             | Self::PrefixHashBounded => false,
-            Self::LeastPendingTokens
+            Self::PowerOfTwoTokens
+            | Self::LeastPendingTokens
             | Self::ApproximateTree
             | Self::LMetric
             | Self::Weighted

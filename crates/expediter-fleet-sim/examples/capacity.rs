@@ -81,8 +81,8 @@ const TP4: Row = Row {
 };
 
 fn rows() -> Vec<Row> {
-    let router = |name, policy, published| Row { name, policy, published, ..CONVERSATION };
-    let bursts = |name, cv, published| Row { name, cv, published, ..CONVERSATION };
+    let router = |name, policy, published| Row { name, policy, published, replicas: 16, ..CONVERSATION };
+    let bursts = |name, cv, published| Row { name, cv, published, replicas: 16, ..CONVERSATION };
     let budget = |name, budget, published| Row { name, budget, published, ..CONVERSATION };
     vec![
         SLA_8B,
@@ -125,6 +125,7 @@ fn rows() -> Vec<Row> {
             ..TP4
         },
         router("router: least_pending_tokens", Policy::LeastPendingTokens, &[(0.0, 3.7), (0.8, 5.1)]),
+        router("router: power_of_two_tokens", Policy::PowerOfTwoTokens, &[(0.0, 2.0), (0.8, 3.8)]),
         router("router: power_of_two", Policy::PowerOfTwo, &[(0.0, 2.0), (0.8, 3.8)]),
         router("router: round_robin", Policy::RoundRobin, &[(0.0, 2.1), (0.8, 3.0)]),
         router("router: least_requests", Policy::LeastRequests, &[(0.0, 0.95), (0.8, 1.4)]),

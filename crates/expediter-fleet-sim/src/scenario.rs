@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use expediter_core::Settings as DispatcherSettings;
+use expediter_core::{PolicyParameterError, Settings as DispatcherSettings};
 use expediter_engine_sim::Settings as EngineSettings;
 use expediter_types::{ModelId, Time, Tokens};
 
@@ -90,6 +90,10 @@ impl Scenario {
             if pool.models.is_empty() {
                 return Err(ScenarioError::NoModel { pool: name() });
             }
+            pool.dispatcher
+                .policy_parameters
+                .check()
+                .map_err(|error| ScenarioError::PolicyParameter { pool: name(), error })?;
             for model in &pool.models {
                 if !models.insert(*model) {
                     return Err(ScenarioError::ModelTwice { pool: name(), model: *model });
@@ -163,6 +167,14 @@ pub enum ScenarioError {
     NoModel {
         /// Its name.
         pool: String,
+    },
+    /// A parameter that its policy cannot take.
+    #[error("pool `{pool}`: {error}")]
+    PolicyParameter {
+        /// Its name.
+        pool: String,
+        /// The parameter and its range.
+        error: PolicyParameterError,
     },
     /// Two pools that serve the same: a request would not know where to go.
     #[error("pool `{pool}`: {model} is served by an earlier pool or named twice; a model has one pool")]

@@ -36,7 +36,7 @@ impl Chooser {
                 qualifying(candidates).find(is_next).or_else(|| qualifying(candidates).next())
             }
             Policy::Random => draw(candidates, rng),
-            Policy::PowerOfTwo => {
+            Policy::PowerOfTwo | Policy::PowerOfTwoTokens => {
                 let (a, b) = (draw(candidates, rng)?, draw(candidates, rng)?);
                 let winner = lighter(ask, fleet, candidates, a, b);
                 compare(candidates, winner, a + b - winner);
@@ -218,7 +218,7 @@ fn least(ask: &Ask<'_>, fleet: &[Replica], candidates: &mut [Candidate]) -> Opti
 fn lighter(ask: &Ask<'_>, fleet: &[Replica], candidates: &[Candidate], a: usize, b: usize) -> usize {
     let by_load = candidates[a].load.total_cmp(&candidates[b].load);
     let tie = || match ask.policy {
-        Policy::LeastPendingTokens | Policy::LMetric => {
+        Policy::LeastPendingTokens | Policy::PowerOfTwoTokens | Policy::LMetric => {
             ask.requests(&fleet[a]).total_cmp(&ask.requests(&fleet[b]))
         }
         Policy::ApproximateTree => fleet[a].dispatched.cmp(&fleet[b].dispatched),

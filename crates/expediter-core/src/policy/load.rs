@@ -74,7 +74,7 @@ pub(crate) fn load(ask: &Ask<'_>, replica: &Replica, cached: Tokens) -> f64 {
             let weight = (ask.charge.0 as f64 / pool.typical_charge).powi(2).max(1.0);
             tokens * weight + requests * pool.typical_charge
         }
-        Policy::LeastPendingTokens => pending.0 as f64,
+        Policy::LeastPendingTokens | Policy::PowerOfTwoTokens => pending.0 as f64,
         Policy::LMetric => (pending + uncached).0 as f64 * (requests + 1.0),
         Policy::Weighted => 0.0,
         Policy::StickyUntilSaturated => (pending + uncached).0 as f64,

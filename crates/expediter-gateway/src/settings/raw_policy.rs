@@ -21,6 +21,8 @@ pub enum RawPolicy {
     LeastRequests,
     /// Of two drawn by lot, the one with fewer requests in flight.
     PowerOfTwo,
+    /// Of two drawn by lot, the one with fewer prompt tokens that are neither cached nor answered yet.
+    PowerOfTwoTokens,
     /// The one with the lowest product of recent latency and requests in flight.
     PeakEwma,
     /// The one with the fewest tokens in flight.
@@ -54,6 +56,7 @@ impl From<RawPolicy> for Policy {
             RawPolicy::Random => Self::Random,
             RawPolicy::LeastRequests => Self::LeastRequests,
             RawPolicy::PowerOfTwo => Self::PowerOfTwo,
+            RawPolicy::PowerOfTwoTokens => Self::PowerOfTwoTokens,
             RawPolicy::PeakEwma => Self::PeakEwma,
             RawPolicy::LeastTokens => Self::LeastTokens,
             RawPolicy::LeastPendingTokens => Self::LeastPendingTokens,

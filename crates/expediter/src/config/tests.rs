@@ -161,8 +161,8 @@ fn keys_types_ranges_and_choices_are_checked() {
             "pools: { m: { policy: least_token, replicas: [http://a] } }\nlog:\n  format: xml\n  level: 3\n",
             &[
                 "f:1:23: pools.m.policy: the text `least_token` is not one of the choices; did you mean \
-                 `least_tokens`? Else choose `round_robin`, `random`, `least_requests`, `power_of_two`, `peak_ewma`, \
-                 `least_tokens`, `least_pending_tokens`, `prefix_hash_bounded`, `approximate_tree`, `lmetric`, `weighted` \
+                 `least_tokens`? Else choose `round_robin`, `random`, `least_requests`, `power_of_two`, \
+                 `power_of_two_tokens`, `peak_ewma`, `least_tokens`, `least_pending_tokens`, `prefix_hash_bounded`, `approximate_tree`, `lmetric`, `weighted` \
                  or `sticky_until_saturated`",
                 "f:3:11: log.format: the text `xml` is not one of the choices; choose `human` or `json`",
                 "f:4:10: log.level: `3` is not one of the choices; choose `error`, `warn`, `info`, `debug` or `trace`",

@@ -90,18 +90,26 @@ fn random_reaches_everybody_alike() {
 
 #[test]
 fn power_of_two_compares_two_draws_with_replacement() {
-    let mut pool = loaded(Policy::PowerOfTwo, &[&[1], &[1, 1], &[1, 1, 1]]);
-    let mut shares = [0; 3];
-    for _ in 0..9_000 {
-        let id = pool.send(request());
-        let decision = pool.decision(id);
-        shares[decision.replica.0 as usize] += 1;
-        let compared = decision.candidates.iter().filter(|c| c.verdict == Verdict::HigherLoad).count();
-        assert!(compared <= 1, "{:?}", decision.candidates);
-        pool.dispatcher.leave(id, pool.now);
-    }
-    for (share, expected) in shares.into_iter().zip([5_000_i32, 3_000, 1_000]) {
-        assert!((share - expected).abs() < 200, "5, 3 and 1 of 9: {shares:?}");
+    // Prompt tokens in flight at each replica; by tokens the one with most requests is the lightest.
+    type Case<'a> = (Policy, &'a [&'a [u64]], [i32; 3]);
+    let cases: [Case<'_>; 2] = [
+        (Policy::PowerOfTwo, &[&[900], &[1, 1], &[1, 1, 1]], [5_000, 3_000, 1_000]),
+        (Policy::PowerOfTwoTokens, &[&[900], &[2, 2], &[1, 1, 1]], [1_000, 3_000, 5_000]),
+    ];
+    for (policy, loads, expected) in cases {
+        let mut pool = loaded(policy, loads);
+        let mut shares = [0_i32; 3];
+        for _ in 0..9_000 {
+            let id = pool.send(request());
+            let decision = pool.decision(id);
+            shares[decision.replica.0 as usize] += 1;
+            let compared = decision.candidates.iter().filter(|c| c.verdict == Verdict::HigherLoad).count();
+            assert!(compared <= 1, "{:?}", decision.candidates);
+            pool.dispatcher.leave(id, pool.now);
+        }
+        for (share, expected) in shares.into_iter().zip(expected) {
+            assert!((share - expected).abs() < 200, "{policy}: {shares:?}");
+        }
     }
 }
 
