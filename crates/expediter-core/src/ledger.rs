@@ -9,6 +9,7 @@ pub(crate) struct Ledger {
     requests: u64,
     tokens: Tokens,
     prefill: Tokens,
+    uncached: Tokens,
 }
 
 /// The work that one attempt still means to its replica.
@@ -18,6 +19,8 @@ pub(crate) struct Charge {
     tokens: Tokens,
     /// Prompt tokens that it has to compute before its first output.
     prefill: Tokens,
+    /// As `prefill`, kept until its end.
+    uncached: Tokens,
 }
 
 impl Ledger {
@@ -33,7 +36,8 @@ impl Ledger {
         self.requests += 1;
         self.tokens += tokens;
         self.prefill += prefill;
-        Charge { tokens, prefill }
+        self.uncached += prefill;
+        Charge { tokens, prefill, uncached: prefill }
     }
 
     /// Replaces what is left of a request's work.
@@ -49,10 +53,11 @@ impl Ledger {
     }
 
     /// Books a request out.
-    pub(crate) fn release(&mut self, Charge { tokens, prefill }: Charge) {
+    pub(crate) fn release(&mut self, Charge { tokens, prefill, uncached }: Charge) {
         self.requests = self.requests.saturating_sub(1);
         self.tokens = self.tokens.saturating_sub(tokens);
         self.prefill = self.prefill.saturating_sub(prefill);
+        self.uncached = self.uncached.saturating_sub(uncached);
     }
 
     /// Requests in flight.
@@ -63,6 +68,11 @@ impl Ledger {
     /// Uncached prompt tokens of requests that have no output yet.
     pub(crate) fn prefill(&self) -> Tokens {
         self.prefill
+    }
+
+    /// Prompt tokens of requests in flight that were not cached when they came.
+    pub(crate) fn uncached(&self) -> Tokens {
+        self.uncached
     }
 
     /// Work in flight.
@@ -89,12 +99,13 @@ mod tests {
         assert_eq!((ledger.requests(), ledger.tokens(), ledger.prefill()), (1, Tokens(100), Tokens(60)));
         ledger.end_prefill(&mut modest);
         ledger.end_prefill(&mut modest);
-        assert_eq!(ledger.prefill(), Tokens::ZERO);
+        assert_eq!((ledger.prefill(), ledger.uncached()), (Tokens::ZERO, Tokens(60)));
         for tokens in [10, u64::MAX, 7] {
             ledger.recharge(&mut modest, Tokens(tokens));
         }
         assert_eq!(ledger.tokens(), Tokens(7));
         ledger.release(modest);
+        assert_eq!(ledger.uncached(), Tokens::ZERO);
         assert_eq!((ledger.requests(), ledger.tokens(), ledger.prefill()), (0, Tokens::ZERO, Tokens::ZERO));
     }
 }

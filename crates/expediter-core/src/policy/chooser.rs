@@ -174,7 +174,7 @@ fn highest_score(
 fn keep_warm_until_saturated(ask: &Ask<'_>, fleet: &[Replica], candidates: &mut [Candidate]) {
     let parameters = &ask.parameters.sticky;
     let is_warm = |candidate: &Candidate| candidate.prefix_share >= parameters.affinity_min;
-    let pending = |index: usize| fleet[index].ledger.prefill();
+    let pending = |index: usize| fleet[index].ledger.uncached();
     let coldest = qualifying(candidates).map(pending).min();
     let warmest = qualifying(candidates).filter(|index| is_warm(&candidates[*index])).map(pending).min();
     let (Some(coldest), Some(warmest)) = (coldest, warmest) else { return };

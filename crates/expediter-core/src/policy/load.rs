@@ -77,7 +77,7 @@ pub(crate) fn load(ask: &Ask<'_>, replica: &Replica, cached: Tokens) -> f64 {
         Policy::LeastPendingTokens | Policy::PowerOfTwoTokens => pending.0 as f64,
         Policy::LMetric => (pending + uncached).0 as f64 * (requests + 1.0),
         Policy::Weighted => 0.0,
-        Policy::StickyUntilSaturated => (pending + uncached).0 as f64,
+        Policy::StickyUntilSaturated => (replica.ledger.uncached() + uncached).0 as f64,
     };
     load / ask.weight(replica)
 }
