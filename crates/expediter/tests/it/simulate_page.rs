@@ -29,6 +29,22 @@ fn rendered(page: &Path) -> (String, String) {
     (drawn, console.join("\n"))
 }
 
+/// Does what a visitor does: points at everything that is drawn, takes each policy away and brings it back. Each
+/// tooltip is kept in the document, for the test to read.
+const VISIT: &str = r##"<script>
+const tips = [];
+for (const drawn of document.querySelectorAll("main svg, main canvas, main .bar")) {
+  const box = drawn.getBoundingClientRect();
+  const middle = { clientX: box.left + box.width / 2, clientY: box.top + box.height / 2, bubbles: true };
+  drawn.dispatchEvent(new PointerEvent("pointermove", middle));
+  tips.push($("tip").textContent);
+  drawn.dispatchEvent(new PointerEvent("pointerleave", middle));
+}
+document.title = tips.join(" | ");
+const names = () => document.querySelectorAll("#controls button");
+for (let i = 0; i < names().length; i++) { names()[i].click(); names()[i].click(); }
+</script>"##;
+
 /// Simulates two policies at two rates, with one more argument.
 fn page(folder: &Path, more: &[&str]) -> std::path::PathBuf {
     let page = folder.join("page.html");
@@ -51,15 +67,25 @@ fn the_page_draws_every_chart_without_a_complaint() {
     let cases: [(&[&str], usize, usize); 2] =
         [(&["--rate", "4,8"], 2 * 5, 2), (&["--find-ceiling"], 2 * 4, 2 * 2)];
     for (more, lines, bars) in cases {
-        let (document, console) = rendered(&page(folder.path(), more));
+        let page = page(folder.path(), more);
+        let mut text = std::fs::read_to_string(&page).expect("the page");
+        text.push_str(VISIT);
+        std::fs::write(&page, text).expect("a file");
+        let (document, console) = rendered(&page);
         assert_eq!(console, "", "{more:?}");
         assert_eq!(document.matches(r#"class="series""#).count(), lines, "{more:?}: lines");
         assert_eq!(document.matches(r#"class="bar""#).count(), bars, "{more:?}: bars");
         assert_eq!(document.matches("<canvas").count(), 2, "{more:?}: heat maps");
         assert_eq!(document.matches("<tr class=").count(), 2, "{more:?}: rows");
-        for word in
-            ["Time to first token", "SLO 400 ms", "Refusals", "expediter simulate --workload capacity"]
-        {
+        for word in [
+            "Time to first token",
+            "SLO 400 ms",
+            "Refusals",
+            "within ",
+            "replica 1",
+            "at ",
+            "expediter simulate --workload capacity",
+        ] {
             assert!(document.contains(word), "{more:?}: `{word}` is not in the document");
         }
         assert!(
