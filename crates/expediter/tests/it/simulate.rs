@@ -72,7 +72,11 @@ fn one_seed_is_one_json_whatever_the_threads_do() {
     let results: Value = serde_json::from_str(&first.out).expect("JSON");
     assert_eq!(results["format"], 1);
     let runs = results["runs"].as_array().expect("runs");
-    assert!(runs.len() >= 24 && runs.len().is_multiple_of(2), "{} runs of every policy with 2 seeds", runs.len());
+    assert!(
+        runs.len() >= 24 && runs.len().is_multiple_of(2),
+        "{} runs of every policy with 2 seeds",
+        runs.len()
+    );
     assert_eq!(results["comparison"].as_array().expect("groups").len(), runs.len() / 2);
     assert_eq!(
         (&runs[0]["policy"], &runs[0]["seed"], &runs[1]["seed"]),
