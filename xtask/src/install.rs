@@ -30,6 +30,7 @@ pub(crate) fn cache() -> Result<PathBuf> {
 pub(crate) fn all(stages: &mut Stages) -> Result<()> {
     cargo_nextest(stages)?;
     cargo_deny(stages)?;
+    chromium(stages)?;
     clients(stages)?;
     engine(stages)
 }
@@ -112,17 +113,36 @@ pub(crate) fn engine(stages: &mut Stages) -> Result<()> {
     stages.run("install vLLM", 2 * INSTALL, &mut serve)
 }
 
+/// A browser, for the pages that people look at.
+///
+/// # Errors
+/// Where there is none and it cannot be installed.
+pub(crate) fn chromium(stages: &mut Stages) -> Result<()> {
+    if succeeds(Command::new("chromium").arg("--version")) {
+        return Ok(());
+    }
+    if !succeeds(Command::new("apt-get").arg("--version")) {
+        bail!("the tests of pages need `chromium` on the PATH: install it");
+    }
+    apt(stages, "chromium")
+}
+
+/// Installs a package of the distribution.
+fn apt(stages: &mut Stages, package: &str) -> Result<()> {
+    say(&format!("{package}, by apt-get"));
+    stages.run("apt-get update", INSTALL, Command::new("apt-get").args(["update", "-qq"]))?;
+    let mut install = Command::new("apt-get");
+    install.args(["install", "-qq", "--yes", "--no-install-recommends", package]);
+    stages.run(&format!("install {package}"), INSTALL, install.env("DEBIAN_FRONTEND", "noninteractive"))
+}
+
 /// A Python 3 that can make virtual environments; installed by apt where there is none and we may.
 fn python(stages: &mut Stages) -> Result<Command> {
     if !python_suits() {
         if !succeeds(Command::new("apt-get").arg("--version")) {
             bail!("the tests with real engines need Python 3.10 or later with its `venv` module: install it");
         }
-        say("python3-venv, by apt-get");
-        stages.run("apt-get update", INSTALL, Command::new("apt-get").args(["update", "-qq"]))?;
-        let mut install = Command::new("apt-get");
-        install.args(["install", "-qq", "--yes", "--no-install-recommends", "python3-venv"]);
-        stages.run("install python3-venv", INSTALL, install.env("DEBIAN_FRONTEND", "noninteractive"))?;
+        apt(stages, "python3-venv")?;
     }
     Ok(Command::new("python3"))
 }

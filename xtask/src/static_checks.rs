@@ -74,11 +74,16 @@ pub(crate) fn lines(stages: &mut Stages) -> Result<()> {
 
 /// Generated files that differ from what the program prints.
 fn generated(stages: &mut Stages) -> Result<()> {
-    let fresh = schema(stages)?;
+    let fresh = schemas(stages)?;
     stages.check("generated files", |root| {
-        let current = fs::read_to_string(root.join(SCHEMA)).unwrap_or_default();
-        let stale = format!("{SCHEMA}: differs from what the settings say; run `cargo xtask generate`");
-        Ok(if current == fresh { Vec::new() } else { vec![stale] })
+        let is_stale = |(file, fresh): &&(&str, String)| {
+            fs::read_to_string(root.join(file)).map_or(true, |current| current != *fresh)
+        };
+        let stale = fresh.iter().filter(is_stale);
+        let complaint = |(file, _): &(&str, String)| {
+            format!("{file}: differs from what the settings say; run `cargo xtask generate`")
+        };
+        Ok(stale.map(complaint).collect())
     })
 }
 
@@ -87,13 +92,21 @@ fn generated(stages: &mut Stages) -> Result<()> {
 /// # Errors
 /// Where the program does not build, or the files cannot be written.
 pub(crate) fn generate(stages: &mut Stages) -> Result<()> {
-    let schema = schema(stages)?;
-    fs::write(stages.root().join(SCHEMA), schema).with_context(|| format!("cannot write {SCHEMA}"))
+    for (file, schema) in schemas(stages)? {
+        fs::write(stages.root().join(file), schema).with_context(|| format!("cannot write {file}"))?;
+    }
+    Ok(())
 }
 
-fn schema(stages: &mut Stages) -> Result<String> {
+/// Each generated file with its text: the JSON Schemas of what people write, for editors.
+fn schemas(stages: &mut Stages) -> Result<Vec<(&'static str, String)>> {
     stages.run("build", BUILD, &mut cargo(&["build", "--locked", "--package", "expediter"]))?;
-    stages.capture(&mut cargo(&["run", "--quiet", "--locked", "--package", "expediter", "--", "schema"]))
+    let program = ["run", "--quiet", "--locked", "--package", "expediter", "--", "schema"];
+    let mut text = |more: &[&str]| stages.capture(&mut cargo(&[&program, more].concat()));
+    Ok(vec![
+        ("config/expediter.schema.json", text(&[])?),
+        ("config/simulate.schema.json", text(&["--simulate"])?),
+    ])
 }
 
 /// Licences, sources and bans of everything we depend on, by `deny.toml`.
@@ -164,9 +177,6 @@ fn read(path: &Path) -> Result<String> {
 fn shown(root: &Path, path: &Path) -> String {
     path.strip_prefix(root).unwrap_or(path).display().to_string()
 }
-
-/// Where the configuration file's JSON Schema is kept, for editors.
-const SCHEMA: &str = "config/expediter.schema.json";
 
 const CLIPPY: &[&str] = &["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"];
 const DOC: &[&str] = &["doc", "--workspace", "--no-deps", "--document-private-items", "--locked"];

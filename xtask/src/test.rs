@@ -13,7 +13,13 @@ use crate::{engine, install, static_checks};
 /// # Errors
 /// The first part that failed, after all have run.
 pub(crate) fn all(stages: &mut Stages) -> Result<()> {
-    let results = [static_checks::all(stages), workspace(stages), demo(stages), engine::test(stages, &[])];
+    let results = [
+        static_checks::all(stages),
+        workspace(stages),
+        pages(stages),
+        demo(stages),
+        engine::test(stages, &[]),
+    ];
     results.into_iter().collect()
 }
 
@@ -22,6 +28,14 @@ fn demo(stages: &mut Stages) -> Result<()> {
     engine::build(stages)?;
     let demo = &["run", "--release", "--locked", "--", "demo", "--duration", "5"];
     stages.run("demo", Duration::from_secs(60), &mut cargo(demo))
+}
+
+/// What people look at, drawn by a real browser.
+fn pages(stages: &mut Stages) -> Result<()> {
+    install::chromium(stages)?;
+    let tests =
+        &["test", "--locked", "--package", "expediter", "--test", "it", "simulate_page", "--", "--ignored"];
+    stages.run_tests("pages in a browser", BUILD, &mut cargo(tests))
 }
 
 /// All tests of the workspace's crates, and the examples in their docs.
