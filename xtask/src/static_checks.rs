@@ -102,7 +102,7 @@ pub(crate) fn generate(stages: &mut Stages) -> Result<()> {
 fn schemas(stages: &mut Stages) -> Result<Vec<(&'static str, String)>> {
     stages.run("build", BUILD, &mut cargo(&["build", "--locked", "--package", "expediter"]))?;
     let program = ["run", "--quiet", "--locked", "--package", "expediter", "--", "schema"];
-    let mut text = |more: &[&str]| stages.capture(&mut cargo(&[&program, more].concat()));
+    let text = |more: &[&str]| stages.capture(&mut cargo(&[&program, more].concat()));
     Ok(vec![
         ("config/expediter.schema.json", text(&[])?),
         ("config/simulate.schema.json", text(&["--simulate"])?),

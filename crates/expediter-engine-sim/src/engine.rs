@@ -356,8 +356,4 @@ impl Engine {
 }
 
 #[cfg(test)]
-mod golden;
-#[cfg(test)]
-mod property;
-#[cfg(test)]
 mod tests;

@@ -1,3 +1,6 @@
+mod golden;
+mod property;
+
 use std::num::NonZeroU32;
 
 use super::*;

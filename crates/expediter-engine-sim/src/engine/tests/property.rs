@@ -6,7 +6,7 @@ use std::num::NonZeroU32;
 use expediter_types::{BlockHash, BlockSize, Prompt};
 use proptest::prelude::*;
 
-use super::*;
+use super::super::*;
 use crate::sequence::Sequence;
 use crate::step_time::Coefficients;
 use crate::{FinishReason, LoraSettings, Scheduling};

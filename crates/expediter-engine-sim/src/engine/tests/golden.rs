@@ -7,7 +7,7 @@ use std::num::NonZeroU32;
 
 use expediter_types::{BlockHash, BlockSize, Prompt};
 
-use super::*;
+use super::super::*;
 use crate::sequence::Sequence;
 use crate::step_time::Coefficients;
 use crate::{FinishReason, LoraSettings, Scheduling};
@@ -18,7 +18,7 @@ macro_rules! golden {
         $(
             #[test]
             fn $name() {
-                check(stringify!($name), include_str!(concat!("../../tests/golden/", stringify!($name), ".txt")));
+                check(stringify!($name), include_str!(concat!("../../../tests/golden/", stringify!($name), ".txt")));
             }
         )*
 
