@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The whole comparison on one machine: starts a real vLLM, fits it, starts engine-sim with what was fitted, compares.
 
-usage: run.py FOLDER [--rounds N] [--fit-rounds N] [--requests N] [--rate R]
+usage: run.py FOLDER [--rounds N] [--fit-rounds N] [--requests N] [--rate R] [--real-time]
 
 FOLDER gets `profiles.txt`, `fit.txt`, `again.txt`, `comparison.txt` and `comparison.json`. Takes about 20 minutes. Needs
 `cargo xtask test-engine` once (it installs vLLM), and a release build. README.md says more.
@@ -34,6 +34,23 @@ def make_model():
     os.environ["MODEL_DIR"] = str(MODEL)
 
 
+def real_time(replica):
+    """Takes the cores before everything else on the machine. The process that computes gives way to those that pass
+    tokens on: among equals it would keep its core for a whole step, and each first token would come a step late."""
+    for process in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            group = int((process / "stat").read_text().rsplit(")", 1)[1].split()[2])
+            if group != replica.process.pid:
+                continue
+            computes = (process / "comm").read_text().startswith("VLLM::Worker")
+            for thread in (process / "task").iterdir():
+                os.sched_setscheduler(int(thread.name), os.SCHED_RR, os.sched_param(1 if computes else 2))
+        except FileNotFoundError:
+            continue  # it has ended meanwhile
+    # Our own, and with it the clients and engine-sim.
+    os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(3))
+
+
 def simulated(profiles):
     command = [BINARY, "engine-sim", "--listen", f"127.0.0.1:{free_port()}", "--block-size", "32", "--blocks", "256",
                "--profiles", profiles, "--profile", "cpu"]
@@ -62,6 +79,7 @@ def main():
     parser.add_argument("--fit-rounds", type=int, default=9)
     parser.add_argument("--requests", type=int, default=500)
     parser.add_argument("--rate", type=float, default=8.0)
+    parser.add_argument("--real-time", action="store_true", help="in a real-time class, where other work goes on")
     arguments = parser.parse_args()
     folder = arguments.folder
     folder.mkdir(parents=True, exist_ok=True)
@@ -71,6 +89,8 @@ def main():
         replica.start("--num-gpu-blocks-override", "256", "--max-num-batched-tokens", "2048",
                       *[word for pair in LIMITS.items() for word in pair])
         replica.wait_ready()
+        if arguments.real_time:
+            real_time(replica)
         profiles = folder / "profiles.txt"
         failed = script(folder / "fit.txt", "fit.py", replica.url, "--name", "cpu", "--out", profiles,
                         "--rounds", arguments.fit_rounds)

@@ -8,8 +8,9 @@ Three parts, each with a demand of its own on the cached tokens of every request
   more, whichever request is a little faster; evictions go on all the while.
 - `burst`: the same, all sent at once: the queue is longer than the batch.
 
-They fit an engine of 256 blocks of 32 tokens and 16 sequences without a preemption: the four prefixes take 80 blocks,
-16 tails at most 160.
+They fit an engine of 256 blocks of 32 tokens and 16 sequences. The four prefixes take 80 blocks, 16 tails with their
+answers at most 96: nothing is preempted. From the last use of a prefix to the next at most 6 requests are admitted, which
+with what the others grow take fewer blocks than are free and older.
 """
 
 import dataclasses
@@ -20,7 +21,9 @@ from streams import fresh
 BLOCK = 32
 # Tokens of the four prefixes: 8, 16, 24 and 32 blocks.
 WARM = [256, 512, 768, 1024]
+# Tokens that a prompt of its own may have; over a warm prefix at most 6 blocks with the answer.
 TAIL_MAX = 280
+WARM_TAIL_MAX = 150
 OUTPUT_MAX = 40
 
 
@@ -89,7 +92,7 @@ def shared(rng, warm, count, rate):
     requests, at, turn = [], 0.0, []
     for _ in range(count):
         turn = turn or rng.sample(warm, len(warm))
-        tail = fresh(rng, 1 + rng.randrange(TAIL_MAX))
+        tail = fresh(rng, 1 + rng.randrange(WARM_TAIL_MAX))
         requests.append(Request(turn.pop() + tail, 1 + rng.randrange(OUTPUT_MAX), "warm prefix", at))
         at += rng.expovariate(rate) if rate else 0.0
     return requests
