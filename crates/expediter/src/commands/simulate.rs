@@ -66,7 +66,8 @@ pub(crate) struct Simulate {
     /// Write the results as JSON to this file; `-` is stdout, and the table then goes to stderr.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Write a page with charts to this file, whole in itself.
+    /// Write a page with charts to this file, whole in itself; to `simulation.html` where neither this nor `--json`
+    /// is given.
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
     /// Show the digest of every run's history; of a search, every rate tried.
@@ -94,9 +95,11 @@ impl Simulate {
             anyhow::bail!("--find-ceiling: the workload `{}` has no rate to vary", plan.source.name());
         }
         let json = self.json.as_deref().map(Output::open).transpose()?;
-        let html = self.html.as_deref().map(Output::open).transpose()?;
+        let html = self.page()?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let Some(outcomes) = runtime.block_on(self.simulate(&plan))? else { return Ok(ExitCode::FAILURE) };
+        let Some(outcomes) = runtime.block_on(self.simulate(&plan, html.is_some()))? else {
+            return Ok(ExitCode::FAILURE);
+        };
         if let Some(json) = &json {
             json.write(&format!(
                 "{}\n",
@@ -105,15 +108,27 @@ impl Simulate {
         }
         if let Some(html) = &html {
             html.write(&page::page(&plan, &outcomes, &command_line())?)?;
+            if self.html.is_none() {
+                writeln!(io::stderr(), "charts: {PAGE}")?;
+            }
         }
         let (lines, to_stderr) = (self.lines(&plan, &outcomes), json.is_some_and(|json| json.is_stdout()));
         Ok(told(if to_stderr { show(&lines, &mut io::stderr()) } else { show(&lines, &mut io::stdout()) })?)
     }
 
+    /// Where the page goes. A folder that takes no files only costs the page that nobody asked for.
+    fn page(&self) -> Result<Option<Output>> {
+        match (&self.html, &self.json) {
+            (Some(file), _) => Output::open(file).map(Some),
+            (None, Some(_)) => Ok(None),
+            (None, None) => Ok(Output::open(Path::new(PAGE)).ok()),
+        }
+    }
+
     /// Runs everything; `None` where it was told to stop, which has then been said.
-    async fn simulate(&self, plan: &Arc<Plan>) -> Result<Option<Vec<Outcome>>> {
+    async fn simulate(&self, plan: &Arc<Plan>, pictures: bool) -> Result<Option<Vec<Outcome>>> {
         let mut stop_signal = super::StopSignal::new()?;
-        let wishes = Wishes { ceiling: self.find_ceiling, pictures: self.html.is_some() };
+        let wishes = Wishes { ceiling: self.find_ceiling, pictures };
         let mut runs = Runs::start(plan, wishes);
         let (shared, jobs, threads) = (runs.shared.clone(), runs.jobs, runs.threads);
         let all = plan.scenario.duration.saturating_mul(u32::try_from(jobs).unwrap_or(u32::MAX));
@@ -187,6 +202,9 @@ impl Simulate {
         Ok(flags)
     }
 }
+
+/// The page that is written unasked, in the current folder.
+const PAGE: &str = "simulation.html";
 
 fn millis(time: Duration) -> Value {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX).into()

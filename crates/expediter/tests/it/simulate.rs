@@ -13,13 +13,17 @@ struct Ran {
     status: Option<i32>,
     out: String,
     err: String,
+    /// Where it ran; it was empty before.
+    folder: tempfile::TempDir,
 }
 
 fn simulate(arguments: &[&str]) -> Ran {
+    let folder = tempfile::tempdir().expect("a directory");
     let mut program = Command::new(env!("CARGO_BIN_EXE_expediter"));
-    let output = program.arg("simulate").args(arguments).stdin(Stdio::null()).output().expect("it runs");
+    program.arg("simulate").args(arguments).current_dir(folder.path()).stdin(Stdio::null());
+    let output = program.output().expect("it runs");
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("it writes UTF-8");
-    Ran { status: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
+    Ran { status: output.status.code(), out: text(output.stdout), err: text(output.stderr), folder }
 }
 
 /// A run of a second or less: two replicas, ten seconds.
@@ -58,6 +62,8 @@ fn a_table_compares_policies() {
     }
     let best = ran.out.lines().filter(|line| line.starts_with("* ")).count();
     assert_eq!(best, 1, "one row is marked as the best:\n{}", ran.out);
+    let page = std::fs::read_to_string(ran.folder.path().join("simulation.html")).expect("a page unasked");
+    assert!(page.contains("round_robin") && ran.err.contains("charts: simulation.html"), "{}", ran.err);
     assert!(!ran.out.contains('\x1b'), "colours go to terminals only");
     assert!(ran.err.contains("4 runs") && ran.err.contains("× real time"), "{}", ran.err);
 }
