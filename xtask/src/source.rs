@@ -43,6 +43,28 @@ pub(crate) fn impurities(path: &str, text: &str) -> Vec<String> {
     violations
 }
 
+/// What speaks against one router for gateway and simulator: a second dispatcher, or a driver that makes none.
+/// `files` are paths from the root with their text.
+pub(crate) fn routers(files: &[(String, String)]) -> Vec<String> {
+    let codes = files.iter().map(|(path, text)| (path, without_comments(before_tests(text))));
+    let (mut violations, mut drivers) = (Vec::new(), Vec::new());
+    for (path, code) in codes {
+        let is_core = path.starts_with("crates/expediter-core/");
+        if !is_core && ["struct Dispatcher", "enum Policy"].iter().any(|word| has_word(&code, word)) {
+            violations.push(format!("{path}: a second router: decisions belong to expediter-core"));
+        }
+        if !is_core && code.contains("Dispatcher::new(") {
+            drivers.push(path.as_str());
+        }
+    }
+    for driver in ["crates/expediter-gateway/", "crates/expediter-fleet-sim/"] {
+        if !drivers.iter().any(|path| path.starts_with(driver)) {
+            violations.push(format!("{driver}: does not drive expediter-core's `Dispatcher`"));
+        }
+    }
+    violations
+}
+
 /// Whether `text` has `word` with no letter, digit or underscore beside it.
 pub(crate) fn has_word(text: &str, word: &str) -> bool {
     let joins = |character: char| character.is_alphanumeric() || character == '_';
@@ -149,5 +171,27 @@ mod tests {
     fn a_violation_names_its_line() {
         let violations = impurities("a/b.rs", "// first\nuse std::fs;\n");
         assert!(violations[0].starts_with("a/b.rs:2: `std::fs`"), "{violations:?}");
+    }
+
+    /// Name, files with their text, violations.
+    type Case<'a> = (&'a str, &'a [(&'a str, &'a str)], usize);
+
+    #[test]
+    fn a_second_router_is_found() {
+        const DRIVER: &str = "let dispatcher = Dispatcher::new(settings, rng);";
+        let gateway = ("crates/expediter-gateway/src/fleet/pool.rs", DRIVER);
+        let simulator = ("crates/expediter-fleet-sim/src/simulation/gateway.rs", DRIVER);
+        let core = ("crates/expediter-core/src/dispatcher.rs", "pub struct Dispatcher;");
+        let second = ("crates/expediter-fleet-sim/src/router.rs", "struct Dispatcher;");
+        let cases: [Case<'_>; 3] = [
+            ("one core, two drivers", &[core, gateway, simulator], 0),
+            ("a dispatcher of the simulator's own", &[core, gateway, simulator, second], 1),
+            ("a simulator without the core", &[core, gateway], 1),
+        ];
+        for (name, files, expected) in cases {
+            let files: Vec<(String, String)> =
+                files.iter().map(|(path, text)| ((*path).to_owned(), (*text).to_owned())).collect();
+            assert_eq!(routers(&files).len(), expected, "{name}");
+        }
     }
 }

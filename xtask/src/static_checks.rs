@@ -50,7 +50,16 @@ pub(crate) fn purity(stages: &mut Stages) -> Result<()> {
         }
         Ok(violations)
     });
-    directions.and(purity)
+    let routers = stages.check("one router", |root| {
+        let mut files = Vec::new();
+        for file in rust_files(&root.join("crates"))? {
+            if file.components().any(|part| part.as_os_str() == "src") {
+                files.push((shown(root, &file), read(&file)?));
+            }
+        }
+        Ok(source::routers(&files))
+    });
+    directions.and(purity).and(routers)
 }
 
 /// No source file above the limit; prints the longest.
