@@ -162,16 +162,6 @@ impl Simulation {
         self.now < horizon
     }
 
-    /// How far the run is.
-    pub const fn now(&self) -> Time {
-        self.now
-    }
-
-    /// How long the run may last.
-    pub fn horizon(&self) -> Duration {
-        self.scenario.duration + self.scenario.drain
-    }
-
     /// What the run has brought so far.
     pub fn report(&self) -> Report {
         let (from, until) = (Time::ZERO + self.scenario.warm_up, Time::ZERO + self.scenario.duration);

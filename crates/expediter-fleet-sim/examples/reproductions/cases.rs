@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use expediter_core::{Policy, PolicyParameters, ScorerWeights, TreeParameters};
 use expediter_fleet_sim::presets::{chat_fleet, pool, qwen_fleet};
-use expediter_fleet_sim::workload::{ChatThreads, Clients, CodeGeneration, Groups, Order, Rate, Reasoning};
+use expediter_fleet_sim::workload::{
+    ChatThreads, Clients, CodeGeneration, Groups, Order, Rate, Reasoning, Stage,
+};
 use expediter_fleet_sim::{Scenario, Workload};
 use expediter_types::ModelId;
 
@@ -35,26 +37,13 @@ fn weighted(name: &'static str, queue: f64, kv: f64, prefix: f64, index: Option<
     Router { name, policy: Policy::Weighted, parameters }
 }
 
-/// The stages of R1: (rate, seconds), the warm-up first.
-const STAGES: &[(f64, u64)] = &[
-    (15.0, 50),
-    (3.0, 38),
-    (10.0, 30),
-    (15.0, 30),
-    (20.0, 30),
-    (22.0, 28),
-    (25.0, 26),
-    (30.0, 24),
-    (35.0, 22),
-    (40.0, 20),
-    (43.0, 20),
-    (46.0, 20),
-    (49.0, 20),
-    (52.0, 20),
-    (55.0, 20),
-    (57.0, 20),
-    (60.0, 20),
-];
+/// The stages of R1, the warm-up first.
+fn stages() -> Vec<Stage> {
+    match Groups::b2b_stages() {
+        Rate::Stages(stages) => stages,
+        Rate::Constant(_) | Rate::Ramp { .. } | Rate::Bursts { .. } => Vec::new(),
+    }
+}
 
 fn precise_prefix(seeds: u64) -> String {
     // 31,250 entries of 64 tokens are 125,000 blocks of 16, six times what a pod holds.
@@ -66,12 +55,11 @@ fn precise_prefix(seeds: u64) -> String {
     routers.extend(baselines());
     let make = |(): &(), seed: u64| {
         let mut scenario = qwen_fleet(8).scenario;
-        scenario.warm_up = Duration::from_secs(50);
-        let all: u64 = STAGES.iter().map(|(_, seconds)| seconds).sum();
-        scenario.duration = Duration::from_secs(all);
+        scenario.warm_up = stages()[0].length;
+        scenario.duration = stages().iter().map(|stage| stage.length).sum();
         scenario.drain = Duration::from_secs(300);
         let workload =
-            Groups::b2b(Rate::stages(STAGES), MODEL).start(seed).expect("the case's traffic is sound");
+            Groups::b2b(Groups::b2b_stages(), MODEL).start(seed).expect("the case's traffic is sound");
         (scenario, Box::new(workload) as Box<dyn Workload>)
     };
     let runs = run_all(&routers, &[()], seeds, make);
@@ -106,7 +94,7 @@ fn precise_prefix(seeds: u64) -> String {
         page,
         "\nPrecise over random: published 1.97, simulated {ratio:.2}.\n\nTTFT p90 by rate, s:\n"
     );
-    let rates: Vec<String> = STAGES[1..].iter().map(|(rate, _)| format!("{rate}")).collect();
+    let rates: Vec<String> = stages()[1..].iter().map(|stage| stage.rate.to_string()).collect();
     row(&mut page, &[vec!["QPS".to_owned()], rates.clone()].concat());
     row(&mut page, &vec!["---".to_owned(); rates.len() + 1]);
     for (router, runs) in routers.iter().zip(&runs) {
@@ -117,16 +105,17 @@ fn precise_prefix(seeds: u64) -> String {
 
 /// TTFT p90 of each stage after the warm-up, mean over the seeds.
 fn stages_p90(runs: &Runs) -> Vec<String> {
-    let mut from = Duration::from_secs(STAGES[0].1);
-    let stage = |(_, seconds): &(f64, u64)| {
-        let until = from + Duration::from_secs(*seconds);
+    let stages = stages();
+    let mut from = stages[0].length;
+    let p90 = |stage: &Stage| {
+        let until = from + stage.length;
         let p90 = runs.number(|report| {
             ttft(report, from, until).quantile(900).map_or(f64::NAN, |p90| p90.as_secs_f64())
         });
         from = until;
         format!("{:.2}", p90.mean())
     };
-    STAGES[1..].iter().map(stage).collect()
+    stages[1..].iter().map(p90).collect()
 }
 
 const R1_TEXT: &str = "## R1. Precise prefix routing (llm-d, 2025-09-24)
