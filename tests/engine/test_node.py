@@ -43,6 +43,10 @@ def test_every_question_is_compared(through):
 @pytest.mark.parametrize("name", NAMES)
 def test_node(through, direct, name):
     assert "failed" not in str(direct[name])[:10], direct[name]
+    if name == "aborted_whole" and direct[name] == "APIConnectionError":
+        # The engine closes a connection that was idle for 5.0 s, and the client had just taken it up again.
+        assert through[name] == "APIUserAbortError"
+        return
     assert through[name] == direct[name]
 
 
