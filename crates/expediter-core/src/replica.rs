@@ -143,6 +143,8 @@ impl Replica {
                     drain.fit = false;
                 }
             }
+            // It was taken for one that fails requests but lives; it turns out to be worse.
+            ReplicaState::SetAside if self.cause == Some(SetAsideCause::Failing) => self.cause = Some(cause),
             ReplicaState::Joining | ReplicaState::Warming | ReplicaState::SetAside | ReplicaState::Gone => {}
         }
     }

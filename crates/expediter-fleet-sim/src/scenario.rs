@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use expediter_core::{PolicyParameterError, Settings as DispatcherSettings};
 use expediter_engine_sim::Settings as EngineSettings;
-use expediter_types::{ModelId, Time, Tokens};
+use expediter_types::{BlockSize, ModelId, Time, Tokens};
 
 /// A fleet and what happens to it. The workload is apart: see [`Workload`](crate::Workload).
 #[derive(Clone, Debug, PartialEq)]
@@ -79,13 +79,18 @@ impl Scenario {
 
     fn check_pools(&self) -> Result<(), ScenarioError> {
         let mut models = BTreeSet::new();
-        for pool in &self.pools {
+        for (index, pool) in self.pools.iter().enumerate() {
             let name = || pool.name.clone();
             if pool.replicas == 0 {
                 return Err(ScenarioError::NoReplica { pool: name() });
             }
-            if pool.replicas > REPLICAS_MAX {
-                return Err(ScenarioError::TooManyReplicas { pool: name(), replicas: pool.replicas });
+            let replicas = self.replicas_ever(index, pool);
+            if replicas > REPLICAS_MAX {
+                return Err(ScenarioError::TooManyReplicas { pool: name(), replicas });
+            }
+            let block_size = pool.engine.block_size;
+            if !block_size.0.get().is_multiple_of(BlockSize::DEFAULT.0.get()) {
+                return Err(ScenarioError::BlockSize { pool: name(), block_size });
             }
             if pool.models.is_empty() {
                 return Err(ScenarioError::NoModel { pool: name() });
@@ -100,16 +105,33 @@ impl Scenario {
                 }
             }
         }
+        self.check_blocks()
+    }
+
+    fn check_blocks(&self) -> Result<(), ScenarioError> {
+        let replicas = self.pools.iter().enumerate().map(|(index, pool)| self.replicas_ever(index, pool));
+        let blocks = replicas
+            .zip(&self.pools)
+            .map(|(count, pool)| u64::from(count).saturating_mul(pool.engine.blocks.0));
+        let blocks = blocks.fold(0_u64, u64::saturating_add);
+        if blocks > BLOCKS_MAX {
+            return Err(ScenarioError::TooManyBlocks { blocks });
+        }
         Ok(())
+    }
+
+    /// Replicas of a pool, those that join among them.
+    fn replicas_ever(&self, index: usize, pool: &Pool) -> u32 {
+        let joins = |fault: &&FaultAt| fault.pool == index && fault.fault == Fault::Join;
+        let joined = self.faults.iter().filter(joins).count();
+        u32::try_from(joined).unwrap_or(u32::MAX).saturating_add(pool.replicas)
     }
 
     fn check_fault(&self, fault: &FaultAt) -> Result<(), ScenarioError> {
         let Some(pool) = self.pools.get(fault.pool) else {
             return Err(ScenarioError::FaultPool { pool: fault.pool, pools: self.pools.len() });
         };
-        let joins = |other: &&FaultAt| other.pool == fault.pool && other.fault == Fault::Join;
-        let joined = self.faults.iter().filter(joins).count();
-        let known = u32::try_from(joined).unwrap_or(u32::MAX).saturating_add(pool.replicas);
+        let known = self.replicas_ever(fault.pool, pool);
         if fault.fault != Fault::Join && fault.replica >= known {
             return Err(ScenarioError::FaultReplica {
                 pool: pool.name.clone(),
@@ -142,6 +164,9 @@ const GATEWAYS_MAX: u32 = 64;
 /// A bound on what a typing mistake may allocate.
 const REPLICAS_MAX: u32 = 4_096;
 
+/// Each takes about 60 bytes; the reference fleet has 1.4 million.
+const BLOCKS_MAX: u64 = 20_000_000;
+
 /// Why a scenario cannot be simulated.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ScenarioError {
@@ -155,7 +180,9 @@ pub enum ScenarioError {
         pool: String,
     },
     /// A pool beyond reason.
-    #[error("pool `{pool}`: {replicas} replicas are more than the {REPLICAS_MAX} that can be simulated")]
+    #[error(
+        "pool `{pool}`: {replicas} replicas, those that join included, are more than the {REPLICAS_MAX} that can be simulated"
+    )]
     TooManyReplicas {
         /// Its name.
         pool: String,
@@ -167,6 +194,22 @@ pub enum ScenarioError {
     NoModel {
         /// Its name.
         pool: String,
+    },
+    /// Blocks that do not fit those in which workloads hash their prompts.
+    #[error("pool `{pool}`: block_size {} is no multiple of 16, the blocks in which prompts are hashed", block_size.0)]
+    BlockSize {
+        /// Its name.
+        pool: String,
+        /// As asked.
+        block_size: BlockSize,
+    },
+    /// More memory than anybody has.
+    #[error(
+        "pools: {blocks} KV blocks in all are more than the {BLOCKS_MAX} that can be simulated; lower blocks or replicas"
+    )]
+    TooManyBlocks {
+        /// As asked, over all replicas.
+        blocks: u64,
     },
     /// A parameter that its policy cannot take.
     #[error("pool `{pool}`: {error}")]

@@ -130,6 +130,19 @@ impl Prompt {
         &self.hashes[..full.min(self.hashes.len())]
     }
 
+    /// The same prompt in larger blocks: each takes the hash of the last of those that it consists of, which stands
+    /// for all before it. `None` where `size` is no multiple of the present one.
+    pub fn in_blocks_of(&self, size: BlockSize) -> Option<Self> {
+        let (own, wanted) = (self.block_size.0.get(), size.0.get());
+        if own == wanted {
+            return Some(self.clone());
+        }
+        let factor = usize::try_from(wanted / own).unwrap_or(usize::MAX);
+        let last = |blocks: &[BlockHash]| blocks[factor - 1];
+        let hashes = || self.hashes.chunks_exact(factor).map(last).collect::<Vec<_>>();
+        wanted.is_multiple_of(own).then(|| Self::from_hashes(self.tokens, size, hashes()))
+    }
+
     /// One hash for each leading full block of prompt and, where known, output.
     pub fn hashes(&self) -> &[BlockHash] {
         &self.hashes
@@ -173,6 +186,24 @@ mod tests {
         roots.dedup();
         assert_eq!(roots.len(), 6);
         assert_eq!(BlockHash::salt(None, 0), 0);
+    }
+
+    #[test]
+    fn larger_blocks_share_what_their_parts_share() {
+        let in_blocks = |ids: &[u32], size: u32| {
+            let size = BlockSize(NonZeroU32::new(size).unwrap());
+            Prompt::from_token_ids(ids, SIZE, 0).in_blocks_of(size)
+        };
+        let ids: Vec<u32> = (0..21).collect();
+        assert_eq!(in_blocks(&ids, 4), Some(Prompt::from_token_ids(&ids, SIZE, 0)));
+        assert_eq!(in_blocks(&ids, 6), None);
+        let eights = in_blocks(&ids, 8).unwrap();
+        assert_eq!((eights.hashes().len(), eights.prompt_hashes().len()), (2, 2));
+        let mut other = ids.clone();
+        other[9] = 99;
+        let other = in_blocks(&other, 8).unwrap();
+        assert_eq!(eights.hashes()[0], other.hashes()[0]);
+        assert_ne!(eights.hashes()[1], other.hashes()[1]);
     }
 
     #[test]

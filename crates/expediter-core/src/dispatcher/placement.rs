@@ -149,7 +149,7 @@ impl Dispatcher {
         Tokens(self.usual.answer.get()).min(request.output_cap)
     }
 
-    /// Replicas that fail requests but are healthy, where no replica is ready: one client whose requests fail
+    /// Replicas that fail requests but are healthy by their last check, where no replica is ready: one client whose requests fail
     /// everywhere must not take the pool from the others, whose requests may well succeed.
     pub(super) fn last_resort(&self, entry: &Entry) -> impl Iterator<Item = usize> {
         let model = entry.request.model;
@@ -158,7 +158,8 @@ impl Dispatcher {
         self.fleet.iter().enumerate().filter_map(move |(index, replica)| {
             let is_failing =
                 replica.state == ReplicaState::SetAside && replica.cause == Some(SetAsideCause::Failing);
-            (!any_ready && is_failing && replica.lists(model) && !is_tried(replica, entry)).then_some(index)
+            let may_answer = is_failing && replica.health.is_well() && replica.lists(model);
+            (!any_ready && may_answer && !is_tried(replica, entry)).then_some(index)
         })
     }
 

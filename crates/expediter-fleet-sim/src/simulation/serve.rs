@@ -59,7 +59,10 @@ impl Simulation {
             return self.answer_status(id, number, status);
         }
         let base = self.scenario.pools[replica.pool].models.first() == Some(&content.model);
-        let request = engine_request(id, content.prompt, content.output, (!base).then_some(content.model));
+        let size = replica.engine.settings().block_size;
+        let prompt =
+            content.prompt.in_blocks_of(size).unwrap_or_else(|| Prompt::opaque(content.prompt.tokens()));
+        let request = engine_request(id, prompt, content.output, (!base).then_some(content.model));
         match replica.engine.arrive(request, self.now) {
             Ok(()) => self.step(replica_id),
             Err(ArriveError::TooLong { .. } | ArriveError::Empty) => self.refuse_by_engine(id, "too_long"),

@@ -1,3 +1,4 @@
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use expediter_core::{Policy, Settings as DispatcherSettings};
@@ -146,6 +147,20 @@ fn a_crash_breaks_answers_off_and_empties_the_cache() {
     assert!(records[2].ideal > Tokens::ZERO);
 }
 
+#[test]
+fn larger_blocks_hit_less_and_never_more_than_the_ideal() {
+    let hits = |size: u32| {
+        let mut scenario = scenario(2, Policy::LMetric);
+        scenario.pools[0].engine.block_size.0 = NonZeroU32::new(size).unwrap();
+        scenario.pools[0].engine.blocks.0 /= u64::from(size / 16);
+        let records = run(&scenario, requests(5, 1), 1).requests;
+        assert!(records.iter().all(|record| record.cached <= record.ideal), "blocks of {size}");
+        records.iter().map(|record| record.cached.0).sum::<u64>()
+    };
+    let [small, middle, large] = [16, 32, 256].map(hits);
+    assert!(0 < large && large < middle && middle <= small, "{small} {middle} {large}");
+}
+
 /// A client that sends its next request a second after the last one ended.
 struct Client {
     left: u32,
@@ -200,12 +215,17 @@ fn what_cannot_be_simulated_is_refused_with_field_and_remedy() {
         ..good()
     };
     let zero = Duration::ZERO;
-    let cases: [(Scenario, &str); 12] = [
+    let cases: [(Scenario, &str); 14] = [
         (Scenario { pools: Vec::new(), ..good() }, "pools: there is none"),
         (with_pool(&|pool| pool.replicas = 0), "pool `pool`: replicas is 0"),
-        (with_pool(&|pool| pool.replicas = 5_000), "5000 replicas are more"),
+        (with_pool(&|pool| pool.replicas = 5_000), "5000 replicas, those that join included, are more"),
         (with_pool(&|pool| pool.models.clear()), "models is empty"),
         (with_pool(&|pool| pool.models.push(ModelId(0))), "named twice"),
+        (
+            with_pool(&|pool| pool.engine.block_size.0 = NonZeroU32::new(24).unwrap()),
+            "block_size 24 is no multiple",
+        ),
+        (with_pool(&|pool| pool.engine.blocks.0 = 100_000_000), "200000000 KV blocks"),
         (Scenario { gateways: 0, ..good() }, "gateways: 0 is not"),
         (Scenario { duration: zero, ..good() }, "duration: must be longer"),
         (Scenario { warm_up: Duration::from_secs(20), ..good() }, "warm_up: 20s leaves nothing"),

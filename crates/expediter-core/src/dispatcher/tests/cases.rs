@@ -5,7 +5,7 @@ use std::time::Duration;
 use expediter_types::{EngineReport, Prng, Prompt, Time, Tokens};
 
 use super::pool::request;
-use super::world::{Answer, Script, World};
+use super::world::{Answer, End, Script, World};
 use crate::{Failure, Policy, ProbeFailure, ReplicaState, Request, Settings};
 
 fn seconds(now: Time) -> u64 {
@@ -188,4 +188,34 @@ fn r02_answers_that_blame_the_request_cost_no_replica_its_place() {
     world.assert_all_finished();
     assert_eq!(world.dispatched.len(), 200);
     assert!(world.dispatcher.replicas(world.now).iter().all(|view| view.state == ReplicaState::Ready));
+}
+
+/// The death of a replica with several requests looks like a replica that fails them, until its port refuses: from then
+/// on requests wait for it as for any other that is down.
+#[test]
+fn requests_wait_for_a_pool_that_died_with_many_in_flight() {
+    let (death, back) = (Time::from_millis(9_000), Time::from_millis(15_000));
+    let answer = move |now: Time| {
+        if now < Time::from_millis(5_000) {
+            // The warm-up.
+            good(10)
+        } else if now < death {
+            Answer::Fails { after: death.since(now), failure: Failure::Death }
+        } else if now < back {
+            Answer::Fails { after: Duration::from_millis(1), failure: Failure::Connect }
+        } else {
+            good(500)
+        }
+    };
+    let health = move |now: Time| (death <= now && now < back).then_some(ProbeFailure::Refused);
+    let script = Script { answer: Box::new(answer), health: Box::new(health), report: Box::new(|_| None) };
+    let mut world = World::new(Settings::default(), vec![script]);
+    world.run(5_000);
+    world.send(5_000, 250.0, vec![request(); 80]);
+    world.run(60_000);
+    let refused = world.ends.values().filter(|end| **end == End::Refused).count();
+    // 16 were in flight, and four arrive before the second health check has failed.
+    assert!((16..=20).contains(&refused), "{refused} of 80 refused: {:?}", world.ends);
+    let finished = world.ends.values().filter(|end| **end == End::Finished).count();
+    assert_eq!(finished + refused, 80, "{:?}", world.ends);
 }
