@@ -91,6 +91,14 @@ impl Simulate {
                 return Ok(ExitCode::FAILURE);
             }
         };
+        if self.find_ceiling && self.rate.len() > 1 {
+            anyhow::bail!("--find-ceiling: begins at one --rate, and finds the others itself");
+        }
+        if let (Some(json), Some(html)) = (&self.json, &self.html)
+            && std::path::absolute(json)? == std::path::absolute(html)?
+        {
+            anyhow::bail!("--json and --html: both name {}; give each a file of its own", json.display());
+        }
         if self.find_ceiling && plan.source.load() != Some("rate") {
             anyhow::bail!("--find-ceiling: the workload `{}` has no rate to vary", plan.source.name());
         }

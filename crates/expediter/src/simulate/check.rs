@@ -182,9 +182,11 @@ fn fits(mut workload: Box<dyn Workload>, scenario: &Scenario) -> Result<(), Stri
 /// Requests that are looked at before a run: enough to find a parameter that makes all of them too long.
 const FIRST_REQUESTS: usize = 500;
 
+/// What a preset says of itself begins with its fleet, which may have been replaced.
 fn described(raw: &RawScenario, preset: &Preset) -> String {
     match (raw.description.trim(), raw.workload.trace.as_ref()) {
-        ("", None) => preset.about.to_owned(),
+        ("", None) if raw.pools.is_empty() => preset.about.to_owned(),
+        ("", None) => preset.about.split_once("; ").map_or(preset.about, |(_, traffic)| traffic).to_owned(),
         (description, _) => description.to_owned(),
     }
 }

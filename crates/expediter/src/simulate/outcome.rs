@@ -79,10 +79,11 @@ impl<'a> Group<'a> {
 }
 
 /// Which of the groups that were offered the same rate comes first: the one with the most goodput; of equal ones
-/// that with the shortest TTFT at the 99th percentile.
+/// that with the shortest TTFT at the 99th percentile. None where there is no goodput to compare.
 pub(crate) fn best<'a>(groups: &'a [Group<'a>]) -> Vec<&'a Group<'a>> {
     let mut best: Vec<&Group<'_>> = Vec::new();
-    for group in groups {
+    let has_goodput = |group: &&Group<'_>| goodput(group) > 0.0;
+    for group in groups.iter().filter(has_goodput) {
         let rival = best.iter_mut().find(|rival| rival.job().rate == group.job().rate);
         match rival {
             None => best.push(group),
@@ -93,9 +94,13 @@ pub(crate) fn best<'a>(groups: &'a [Group<'a>]) -> Vec<&'a Group<'a>> {
     best
 }
 
+/// Requests per second within the objectives.
+fn goodput(group: &Group<'_>) -> f64 {
+    group.mean(|outcome| Some(outcome.summary.goodput_per_second))
+}
+
 /// How two groups at one rate compare: greater is better.
 pub(crate) fn compare(one: &Group<'_>, other: &Group<'_>) -> Ordering {
-    let goodput = |group: &Group<'_>| group.mean(|outcome| Some(outcome.summary.goodput_per_second));
     let ttft =
         |group: &Group<'_>| group.mean(|outcome| outcome.summary.ttft.map(|ttft| ttft.p99.as_secs_f64()));
     goodput(one).total_cmp(&goodput(other)).then(ttft(other).total_cmp(&ttft(one)))

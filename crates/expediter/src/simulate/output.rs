@@ -37,11 +37,28 @@ impl Output {
         match &self.path {
             None => io::stdout().write_all(text.as_bytes()).context("cannot write to stdout"),
             Some(path) => {
+                replace(path, text).with_context(|| format!("cannot write {}", path.display()))?;
                 self.is_new.set(false);
-                fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+                Ok(())
             }
         }
     }
+}
+
+/// Writes a file beside `path` and puts it in its place: whatever fails, nothing is lost and nothing is half there.
+/// What is no regular file, such as a pipe, is written to.
+fn replace(path: &Path, text: &str) -> io::Result<()> {
+    let whole = fs::canonicalize(path)?;
+    if !fs::metadata(&whole)?.is_file() {
+        return fs::write(&whole, text);
+    }
+    let mut name = whole.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{}", std::process::id()));
+    let beside = whole.with_file_name(name);
+    fs::write(&beside, text).and_then(|()| fs::rename(&beside, &whole)).inspect_err(|_| {
+        // It may not have been made at all.
+        let _ = fs::remove_file(&beside);
+    })
 }
 
 impl Drop for Output {

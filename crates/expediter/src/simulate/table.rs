@@ -114,6 +114,9 @@ fn spreads(group: &Group<'_>, names: usize) -> Line {
 /// Whether the objectives were met, by every seed, some or none; and what was missed.
 fn verdict(group: &Group<'_>) -> (Style, String) {
     let count = group.outcomes.len();
+    if group.outcomes.iter().all(|outcome| outcome.summary.counts.arrived == 0) {
+        return (Style::Warn, "no request arrived in the measured time".to_owned());
+    }
     let met = group.outcomes.iter().filter(|outcome| outcome.summary.sustains).count();
     if met == count {
         return (Style::Good, "met".to_owned());

@@ -282,13 +282,15 @@ fn a_scenario_that_cannot_be_is_refused_whole() {
 
 #[test]
 fn arguments_that_cannot_be_are_refused() {
-    let cases: [(&[&str], i32, &[&str]); 7] = [
+    let cases: [(&[&str], i32, &[&str]); 9] = [
         (&["--rate", "0"], 1, &["--rate", "from 0.001 to 100000"]),
         (&["--rate", "1e9"], 1, &["--rate", "out of range"]),
         (&["--policy", "fastest"], 1, &["--policy", "`fastest` is no policy"]),
         (&["--workload", "nothing"], 1, &["--workload", "`nothing` is no workload"]),
         (&["--scenario", "/does/not/exist.yaml"], 1, &["/does/not/exist.yaml", "cannot read the file"]),
         (&["--html", "/does/not/exist/page.html"], 1, &["/does/not/exist/page.html", "a folder that exists"]),
+        (&["--json", "results", "--html", "./results"], 1, &["--json and --html", "a file of its own"]),
+        (&["--find-ceiling", "--rate", "4,8"], 1, &["--find-ceiling", "one --rate"]),
         (&["--duration", "soon"], 2, &["--duration"]),
     ];
     for (arguments, status, words) in cases {
@@ -327,4 +329,17 @@ fn an_interrupt_ends_the_runs_and_leaves_nothing() {
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(said.contains("stopped: ") && said.contains("nothing was written"), "{said}");
     assert!(!page.exists(), "the page's file is taken away again");
+}
+
+/// Where so few requests come that none is measured, nothing is met or missed, and a ceiling lies higher.
+#[test]
+fn a_rate_too_low_to_measure_says_nothing() {
+    let few =
+        ["--workload", "capacity", "--set", "pools.m-8b.replicas=2", "--duration", "10s", "--warm-up", "2s"];
+    let ran = simulate(&[&few[..], &["--rate", "0.001"]].concat());
+    assert_eq!(ran.status, Some(0), "{}", ran.err);
+    assert!(ran.out.contains("no request arrived in the measured time"), "{}", ran.out);
+    let ran = simulate(&[&few[..], &["--rate", "0.02", "--find-ceiling"]].concat());
+    assert_eq!(ran.status, Some(0), "{}", ran.err);
+    assert!(!ran.out.contains("no rate is sustained"), "{}", ran.out);
 }

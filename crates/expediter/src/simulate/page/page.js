@@ -268,6 +268,8 @@ function headline() {
   const compared = ranking.length > 1 && last;
   if (data.ceilings) {
     $("headline").innerHTML = `${name(best)} sustains ${format(number(best, "ceiling"))} requests per second inside the SLO${compared ? `; ${escape(data.policies[last.policy])} ${format(number(last, "ceiling"))}` : ""}.`;
+  } else if (!(number(best, "goodput") > 0)) {
+    $("headline").textContent = "No request was answered within the SLO in the measured time.";
   } else {
     $("headline").innerHTML = `${name(best)} has the most goodput: ${format(number(best, "goodput"))} of ${format(number(best, "offered"))} requests per second, TTFT p99 ${milliseconds(number(best, "ttft_p99"))}${compared ? `; ${escape(data.policies[last.policy])} has ${format(number(last, "goodput"))}, ${milliseconds(number(last, "ttft_p99"))}` : ""}.`;
   }
