@@ -8,6 +8,7 @@ mod config;
 mod demo;
 mod logging;
 mod simulate;
+mod small_file;
 
 use std::process::ExitCode;
 

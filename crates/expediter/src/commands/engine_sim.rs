@@ -19,6 +19,8 @@ use expediter_types::{BlockSize, Blocks, Tokens};
 use adapters::AdapterArgs;
 use kv_events::KvEventsArgs;
 
+use crate::small_file;
+
 /// Run simulated replicas that one can curl: vLLM's HTTP face over a model of its scheduler and its timing.
 ///
 /// Prints the URL of each replica on stdout, one a line, when all listen. SIGTERM or SIGINT stops them.
@@ -202,7 +204,7 @@ impl EngineSim {
 }
 
 fn read(file: &Path) -> Result<String> {
-    std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))
+    small_file::read(file).with_context(|| format!("cannot read {}", file.display()))
 }
 
 /// How long a program that was told to stop waits for its answers.

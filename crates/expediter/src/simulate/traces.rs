@@ -10,6 +10,8 @@ use expediter_fleet_sim::presets::{Client, Trace, Traces};
 use expediter_types::{Arrival, Tokens};
 use expediter_wire::trace::servegen::{self, read_clients, read_windows};
 use expediter_wire::trace::{Format, Reader};
+
+use crate::small_file;
 use flate2::bufread::MultiGzDecoder;
 
 /// The traces of the repository's `traces/`, each read at its first use and then shared by all runs.
@@ -93,20 +95,33 @@ fn read_requests(
     let mut requests = Vec::new();
     for number in 1.. {
         line.clear();
-        if lines.read_line(&mut line).with_context(|| format!("line {number}"))? == 0 {
+        let mut rest = lines.by_ref().take(LINE_BYTES_MAX);
+        if rest.read_line(&mut line).with_context(|| format!("line {number}"))? == 0 {
             break;
+        }
+        if rest.limit() == 0 {
+            bail!("line {number}: longer than {} MiB: a trace has one request a line", LINE_BYTES_MAX >> 20);
         }
         let reader = match &mut reader {
             Some(reader) => reader,
             None => reader.insert(Reader::new(known(format, &line)?, model_length)),
         };
         requests.extend(reader.line(&line)?);
+        if requests.len() > REQUESTS_MAX {
+            bail!("line {number}: more than {REQUESTS_MAX} requests: cut the trace");
+        }
     }
     if requests.is_empty() {
         bail!("it holds no requests: give a trace with at least one");
     }
     Ok(requests)
 }
+
+/// A prompt of ten million tokens takes half of it.
+const LINE_BYTES_MAX: u64 = 16 << 20;
+
+/// The largest public trace has a tenth as many.
+const REQUESTS_MAX: usize = 10_000_000;
 
 fn known(format: Option<Format>, first_line: &str) -> Result<Format> {
     format.or_else(|| Format::guess(first_line)).with_context(|| {
@@ -157,9 +172,7 @@ fn read_folder(folder: &Path) -> Result<Vec<Client>> {
 fn read_text(path: &Path) -> Result<String> {
     let in_file = || path.display().to_string();
     let file = BufReader::new(File::open(path).with_context(in_file)?);
-    let mut text = String::new();
-    decompressed(file)?.read_to_string(&mut text).with_context(in_file)?;
-    Ok(text)
+    small_file::read_from(decompressed(file)?).with_context(in_file)
 }
 
 fn to_client(client: &servegen::Client) -> Client {
@@ -186,6 +199,13 @@ mod tests {
     use expediter_fleet_sim::presets::{PRESETS, Preset};
 
     use super::*;
+
+    #[test]
+    fn a_line_without_an_end_is_refused() {
+        let endless = BufReader::new(std::io::repeat(b'7'));
+        let error = read_requests(endless, Some(Format::Mooncake), None).unwrap_err();
+        assert!(error.to_string().contains("line 1: longer than 16 MiB"), "{error}");
+    }
 
     #[test]
     fn every_shipped_trace_can_be_read() {

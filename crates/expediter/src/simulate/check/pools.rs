@@ -14,6 +14,7 @@ use expediter_types::{BlockSize, Blocks, ModelId, Tokens};
 use super::{Check, u32_of};
 use crate::simulate::raw::{RawCoefficients, RawDispatcher, RawEngine, RawPool, RawScenario};
 use crate::simulate::source::unknown;
+use crate::small_file;
 
 impl Check {
     /// The fleet of the file, over the one that the workload is meant for.
@@ -115,7 +116,7 @@ impl Check {
         let profiles = match file {
             None => ProfileSet::shipped(),
             Some(file) => {
-                let text = std::fs::read_to_string(file).map_err(|error| error.to_string());
+                let text = small_file::read(file).map_err(|error| error.to_string());
                 match text.and_then(|text| ProfileSet::parse(&text).map_err(|error| error.to_string())) {
                     Ok(set) => read = set,
                     Err(error) => {

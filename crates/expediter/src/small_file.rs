@@ -1,0 +1,33 @@
+//! Text files that people write: read whole, but never without end.
+
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::path::Path;
+
+/// Reads a text file of at most 64 MiB, in UTF-8. A larger one, or one without an end, is not read to its end.
+pub(crate) fn read(path: &Path) -> io::Result<String> {
+    read_from(File::open(path)?)
+}
+
+/// As [`read`], from what is open already.
+pub(crate) fn read_from(bytes: impl io::Read) -> io::Result<String> {
+    let mut text = String::new();
+    if bytes.take(BYTES_MAX + 1).read_to_string(&mut text)? as u64 > BYTES_MAX {
+        return Err(io::Error::other(format!("it is larger than the {} MiB that are read", BYTES_MAX >> 20)));
+    }
+    Ok(text)
+}
+
+const BYTES_MAX: u64 = 64 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_without_an_end_is_refused() {
+        assert_eq!(read_from(&b"some text"[..]).unwrap(), "some text");
+        let error = read_from(io::repeat(b'x')).unwrap_err();
+        assert!(error.to_string().contains("64 MiB"), "{error}");
+    }
+}
