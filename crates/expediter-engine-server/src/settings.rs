@@ -135,6 +135,11 @@ pub enum StartError {
     /// A speed at which time stands still, runs backwards, or beyond what a clock can count.
     #[error("speed {0} must be a positive number, from 0.000001 to 1000000")]
     Speed(f64),
+    /// More memory than a test machine has.
+    #[error(
+        "{0} KV blocks in all are more than the {BLOCKS_MAX} that can be simulated: lower blocks or replicas"
+    )]
+    Blocks(u64),
     /// No place in the queue of a subscriber, or more than memory has.
     #[error("hwm {0} must be 1 to 10000000 batches")]
     Hwm(usize),
@@ -192,6 +197,9 @@ pub enum StartError {
     },
 }
 
+/// Each takes about 60 bytes; a replica of an 8B on an A100 has 28,000.
+const BLOCKS_MAX: u64 = 20_000_000;
+
 impl Settings {
     /// Refuses what could not be served.
     pub(crate) fn validate(&self) -> Result<(), StartError> {
@@ -204,6 +212,10 @@ impl Settings {
         if let Some(events) = self.kv_events.as_ref().filter(|events| !(1..=10_000_000).contains(&events.hwm))
         {
             return Err(StartError::Hwm(events.hwm));
+        }
+        let blocks = self.engine.blocks.0.saturating_mul(u64::from(self.replicas));
+        if blocks > BLOCKS_MAX {
+            return Err(StartError::Blocks(blocks));
         }
         self.validate_ports()?;
         self.validate_adapters()?;

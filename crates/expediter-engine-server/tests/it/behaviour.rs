@@ -201,6 +201,7 @@ async fn settings_that_cannot_be_served_say_why() {
     };
     let with_lora = EngineSettings { lora: Some(LoraSettings::default()), ..EngineSettings::default() };
     let small = EngineSettings { blocks: Blocks(10), ..EngineSettings::default() };
+    let large = EngineSettings { blocks: Blocks(15_000_000), ..EngineSettings::default() };
     let cases = [
         (Settings { replicas: 0, ..Settings::default() }, "there must be one replica at least"),
         (Settings { speed: 0.0, ..Settings::default() }, "speed 0 must be a positive number"),
@@ -216,6 +217,10 @@ async fn settings_that_cannot_be_served_say_why() {
         (
             Settings { max_model_len: Tokens(1_000), engine: small, ..Settings::default() },
             "the KV cache holds 144 tokens",
+        ),
+        (
+            Settings { replicas: 2, engine: large, ..Settings::default() },
+            "30000000 KV blocks in all are more than the 20000000",
         ),
         (
             Settings { listen: "127.0.0.1:65535".parse().unwrap(), replicas: 2, ..Settings::default() },

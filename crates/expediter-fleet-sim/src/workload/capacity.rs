@@ -4,7 +4,7 @@ use expediter_types::{Arrival, BlockSize, ModelId, Prng, Tokens};
 
 use super::arrivals::Arrivals;
 use super::content::{Prefix, Stream};
-use super::error::{WorkloadError, check_count, check_share};
+use super::error::{WorkloadError, check, check_count, check_share};
 use super::lengths::Lengths;
 
 /// Requests of which a given share can hit the prefix cache. With `Lengths::Fixed` 1,840 in and 300 out, a hit
@@ -37,6 +37,9 @@ impl Capacity {
         self.lengths.check()?;
         check_share("hit", self.hit)?;
         check_count("prefixes", u64::from(self.prefixes))?;
+        let tokens = self.prefix.0.saturating_mul(u64::from(self.prefixes));
+        let remedy = "at most 100,000,000 tokens over all prefixes";
+        check(tokens <= PREFIX_TOKENS_MAX, "prefix", tokens as f64, remedy)?;
         let times = self.arrivals.start(seed)?;
         let prefixes: Vec<Prefix> =
             (0..self.prefixes).map(|number| Prefix::new(u64::from(number), self.prefix, 0)).collect();
@@ -56,6 +59,9 @@ impl Capacity {
         }))
     }
 }
+
+/// Their hashes take half a byte a token.
+const PREFIX_TOKENS_MAX: u64 = 100_000_000;
 
 /// Prompts longer than this begin with a prefix of that length: they have a block of their own after it, which
 /// the engine computes in any case.
@@ -102,6 +108,7 @@ mod tests {
         let cases = [
             (Capacity { hit: 1.5, ..good.clone() }, "`hit` is 1.5"),
             (Capacity { prefixes: 0, ..good.clone() }, "`prefixes` is 0"),
+            (Capacity { prefix: Tokens(1_000_000), prefixes: 200, ..good.clone() }, "`prefix` is 200000000"),
             (Capacity { arrivals: Arrivals::poisson(0.0), ..good.clone() }, "`rate` is 0"),
             (
                 Capacity { lengths: Lengths::Fixed { prompt: Tokens(0), output: Tokens(1) }, ..good.clone() },
