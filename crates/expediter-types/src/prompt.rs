@@ -24,6 +24,11 @@ impl BlockHash {
         }
     }
 
+    /// What a name is known by where a number must stand for it: equal names and seeds, equal hashes.
+    pub fn of_name(seed: u64, name: &str) -> Self {
+        name.bytes().fold(Self::root(seed), |hash, byte| hash.then_number(byte.into()))
+    }
+
     /// The hash of the block that holds `ids` and follows `self`.
     #[must_use]
     pub fn then(self, ids: &[u32]) -> Self {

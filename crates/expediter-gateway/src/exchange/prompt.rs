@@ -15,10 +15,6 @@ pub(super) fn prompt(fleet: &Fleet, route: &Route, scan: &RequestScan, body: &[u
     }
     // On the ring a prompt must lead to the same replica from every gateway.
     let seed = if policy == Policy::PrefixHashBounded { 0 } else { fleet.prompt_seed() };
-    let salt = name_hash(seed, &route.model);
+    let salt = BlockHash::of_name(seed, &route.model).0;
     Prompt::from_hashes(tokens, BlockSize::DEFAULT, scan.block_hashes(body, salt))
-}
-
-fn name_hash(seed: u64, name: &str) -> u64 {
-    name.bytes().fold(BlockHash::root(seed), |hash, byte| hash.then_number(byte.into())).0
 }

@@ -126,8 +126,7 @@ impl Pool {
     pub(super) fn join(&self, replica: Arc<Replica>) {
         let mut state = self.lock();
         let (id, now) = (replica.id, self.clock.now());
-        let name = replica.name.bytes();
-        let identity = name.fold(BlockHash::root(0), |hash, byte| hash.then_number(byte.into())).0;
+        let identity = BlockHash::of_name(0, &replica.name).0;
         state.replicas.insert(id, replica);
         state.dispatcher.join_as(id, identity, now);
         state.pass_on();
