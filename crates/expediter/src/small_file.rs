@@ -1,21 +1,30 @@
-//! Text files that people write: read whole, but never without end.
+//! Files that people write: read whole, but never without end.
 
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::Path;
 
-/// Reads a text file of at most 64 MiB, in UTF-8. A larger one, or one without an end, is not read to its end.
+/// Reads a file of at most 64 MiB. A larger one, or one without an end, is not read to its end.
+pub(crate) fn bytes(path: &Path) -> io::Result<Vec<u8>> {
+    bytes_from(File::open(path)?)
+}
+
+/// As [`bytes()`], of text in UTF-8.
 pub(crate) fn read(path: &Path) -> io::Result<String> {
     read_from(File::open(path)?)
 }
 
 /// As [`read`], from what is open already.
-pub(crate) fn read_from(bytes: impl io::Read) -> io::Result<String> {
-    let mut text = String::new();
-    if bytes.take(BYTES_MAX + 1).read_to_string(&mut text)? as u64 > BYTES_MAX {
+pub(crate) fn read_from(source: impl io::Read) -> io::Result<String> {
+    String::from_utf8(bytes_from(source)?).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+}
+
+fn bytes_from(source: impl io::Read) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    if source.take(BYTES_MAX + 1).read_to_end(&mut bytes)? as u64 > BYTES_MAX {
         return Err(io::Error::other(format!("it is larger than the {} MiB that are read", BYTES_MAX >> 20)));
     }
-    Ok(text)
+    Ok(bytes)
 }
 
 const BYTES_MAX: u64 = 64 << 20;

@@ -1,7 +1,6 @@
 //! One loading of the configuration.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use expediter_gateway::settings::{
@@ -11,6 +10,7 @@ use expediter_gateway::settings::{
 use super::document::{Document, Overlay, Problems};
 use super::finding::Finding;
 use super::schema;
+use crate::small_file;
 
 /// Where a configuration comes from.
 #[derive(Clone, Debug, Default)]
@@ -77,7 +77,7 @@ pub(super) fn load_from(
 
 /// Reads a file whole.
 pub(super) fn read(path: &Path) -> Contents {
-    fs::read(path).map_err(|error| error.to_string())
+    small_file::bytes(path).map_err(|error| error.to_string())
 }
 
 fn check(

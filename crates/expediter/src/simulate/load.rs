@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use crate::config::{Document, Overlay, Problems};
+use crate::small_file;
 
 use super::check;
 use super::plan::Plan;
@@ -14,7 +15,7 @@ use super::source;
 /// # Errors
 /// All mistakes, those of the file in its order.
 pub(crate) fn load(file: Option<&Path>, overlay: Overlay<'_>) -> Result<Plan, Box<Problems>> {
-    let text = file.map(|file| std::fs::read(file).map_err(|error| error.to_string()));
+    let text = file.map(|file| small_file::bytes(file).map_err(|error| error.to_string()));
     let mut document: Document<RawScenario> = Document::load(file, text.as_ref(), overlay, &schema())?;
     let mut raw = std::mem::take(&mut document.raw);
     raw.resolve_paths(file.and_then(Path::parent).unwrap_or(Path::new("")));
