@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::error::Mistake;
-use super::field::{self, IDS, OUTPUT, PROMPT};
+use super::field;
 
 /// One request: a turn of a chat.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,10 +64,8 @@ impl Row {
         if !(0.0..=SECONDS_MAX).contains(&seconds) {
             return Err(Mistake::wrong(TIMESTAMP, &seconds.to_string(), SECONDS));
         }
-        let input = field::prompt("input_length", field::json("input_length", raw.input_length, PROMPT)?)?;
-        let output =
-            field::output("output_length", field::json("output_length", raw.output_length, OUTPUT)?)?;
-        let hash_ids: Vec<u64> = field::json("hash_ids", raw.hash_ids, IDS)?;
+        let (input, output) = field::lengths(raw.input_length, raw.output_length)?;
+        let hash_ids = field::hash_ids(raw.hash_ids)?;
         let (full, all) = (input.0 / BLOCK, input.0.div_ceil(BLOCK));
         if !(full..=all).contains(&(hash_ids.len() as u64)) {
             return Err(Mistake::Blocks { found: hash_ids.len(), expected: all, tokens: input, size: BLOCK });

@@ -25,6 +25,20 @@ pub(super) fn column<T: std::str::FromStr>(
     text.trim().parse().map_err(|_| Mistake::wrong(field, text, expected))
 }
 
+/// `input_length` and `output_length`, as the traces with block hashes name them.
+pub(super) fn lengths(
+    input: Option<&RawValue>,
+    output: Option<&RawValue>,
+) -> Result<(Tokens, Tokens), Mistake> {
+    let input = self::prompt("input_length", json("input_length", input, PROMPT)?)?;
+    Ok((input, self::output("output_length", json("output_length", output, OUTPUT)?)?))
+}
+
+/// `hash_ids`, as those traces name it.
+pub(super) fn hash_ids(raw: Option<&RawValue>) -> Result<Vec<u64>, Mistake> {
+    json("hash_ids", raw, IDS)
+}
+
 /// The length of a prompt: an empty one is no request.
 pub(super) fn prompt(field: &'static str, tokens: u64) -> Result<Tokens, Mistake> {
     if (1..=TOKENS_MAX).contains(&tokens) {
@@ -45,7 +59,7 @@ pub(super) fn output(field: &'static str, tokens: u64) -> Result<Tokens, Mistake
 
 pub(super) const PROMPT: &str = "a whole number of tokens from 1 to 10,000,000";
 pub(super) const OUTPUT: &str = "a whole number of tokens from 0 to 10,000,000";
-pub(super) const IDS: &str = "a list of whole numbers from 0 on";
+const IDS: &str = "a list of whole numbers from 0 on";
 
 /// Ten times the longest context of any model: more is a mistake, and would exhaust memory.
 const TOKENS_MAX: u64 = 10_000_000;

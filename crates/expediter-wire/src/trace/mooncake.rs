@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::error::Mistake;
-use super::field::{self, IDS, OUTPUT, PROMPT};
+use super::field;
 
 /// One request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,10 +47,8 @@ impl Row {
         if millis > MILLIS_MAX {
             return Err(Mistake::wrong(TIMESTAMP, &millis.to_string(), MILLIS));
         }
-        let input = field::prompt("input_length", field::json("input_length", raw.input_length, PROMPT)?)?;
-        let output =
-            field::output("output_length", field::json("output_length", raw.output_length, OUTPUT)?)?;
-        let hash_ids: Vec<u64> = field::json("hash_ids", raw.hash_ids, IDS)?;
+        let (input, output) = field::lengths(raw.input_length, raw.output_length)?;
+        let hash_ids = field::hash_ids(raw.hash_ids)?;
         let expected = input.0.div_ceil(BLOCK);
         if hash_ids.len() as u64 != expected {
             return Err(Mistake::Blocks { found: hash_ids.len(), expected, tokens: input, size: BLOCK });
