@@ -55,9 +55,7 @@ impl Simulation {
             }
             Output::Refuse { id, refusal } => self.end(id, End::Refused(refusal.code())),
             Output::Expire { id } => self.end(id, End::Expired),
-            Output::Abandon { id, replica } | Output::Cut { id, replica } => {
-                self.close(gateway, pool, id, replica);
-            }
+            Output::Abandon { id, replica } | Output::Cut { id, replica } => self.close(id, replica),
             Output::WarmUp { replica } => {
                 self.agenda.set(self.after_network(), Event::ReachWarmUp { gateway, replica });
             }
@@ -77,15 +75,21 @@ impl Simulation {
     }
 
     /// The dispatcher wants an attempt closed: its replica sees that, and the dispatcher is told.
-    fn close(&mut self, gateway: usize, pool: usize, id: RequestId, replica: ReplicaId) {
-        let at_replica = |attempt: &Attempt| attempt.replica == replica;
-        let Some(request) = self.requests.get_mut(id) else { return };
-        if request.attempt.take_if(|attempt| at_replica(attempt)).is_none() {
-            return;
+    fn close(&mut self, id: RequestId, replica: ReplicaId) {
+        let attempt = self.requests.get(id).and_then(|request| request.attempt);
+        if attempt.is_some_and(|attempt| attempt.replica == replica) {
+            self.agenda.set(self.after_network(), Event::Abort { request: id, replica });
+            self.lose(id, Failure::Silent);
         }
-        let began = request.record.ttft.is_some();
-        self.agenda.set(self.after_network(), Event::Abort { request: id, replica });
-        self.gateways[gateway].dispatcher(pool).fail(id, Failure::Silent, self.now);
+    }
+
+    /// The attempt of a request is over, without an answer: its dispatcher is told. With output sent on, nothing is
+    /// repeated.
+    fn lose(&mut self, id: RequestId, failure: Failure) {
+        let Some(request) = self.requests.get_mut(id) else { return };
+        request.attempt = None;
+        let (gateway, pool, began) = (request.gateway, request.pool, request.record.ttft.is_some());
+        self.gateways[gateway].dispatcher(pool).fail(id, failure, self.now);
         if began {
             self.end(id, End::Cut);
         }
@@ -152,14 +156,10 @@ impl Simulation {
         if self.requests.attempt(id, number).is_none() {
             return;
         }
-        let Some(request) = self.requests.get_mut(id) else { return };
-        request.attempt = None;
-        let (gateway, pool, began) = (request.gateway, request.pool, request.record.ttft.is_some());
+        let Some(request) = self.requests.get(id) else { return };
+        let (gateway, pool) = (request.gateway, request.pool);
         self.note(Note::Failed, id, u64::from(number));
-        self.gateways[gateway].dispatcher(pool).fail(id, failure, self.now);
-        if began {
-            self.end(id, End::Cut);
-        }
+        self.lose(id, failure);
         self.drain_outputs(gateway, pool);
     }
 
