@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 
 use crate::kit::client::Client;
 use crate::kit::gateway::{CHAT, COMPLETIONS, Gateway};
-use crate::kit::replica::{Kind, Replica, Script, Then};
-use crate::kit::script::{self, script};
+use crate::kit::replica::{Kind, Replica, Script};
+use crate::kit::script::{self, held};
 use crate::kit::wait::{PATIENCE, Signal, eventually};
 
 /// Those that send a prompt to where its beginning is; `least_pending_tokens` only counts it.
@@ -92,16 +92,6 @@ fn what_begins_alike_meets_on_one_replica() {
         owners.dedup();
         assert!(owners.len() > 1, "{policy}: groups do not all meet on {owners:?}");
     }
-}
-
-/// Answers whole once `go` is raised.
-fn held(go: &Signal) -> Script {
-    let go = go.clone();
-    script(move |conn, _| {
-        conn.wait(&go)?;
-        conn.answer(200, "application/json", script::completion("cc-1", "ok", "stop", 9, 1))?;
-        Ok(Then::KeepAlive)
-    })
 }
 
 /// A chat of group 1 whose end counts.

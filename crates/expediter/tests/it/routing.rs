@@ -13,18 +13,8 @@ use serde_json::json;
 use crate::kit::client::Client;
 use crate::kit::gateway::{CHAT, Gateway, chat_body};
 use crate::kit::replica::{Kind, Replica, Request, Script, Then};
-use crate::kit::script::{self, script};
+use crate::kit::script::{self, held, script};
 use crate::kit::wait::{PATIENCE, RaiseOnDrop, Signal, eventually, median};
-
-/// Answers whole once `go` is raised.
-fn held(go: &Signal) -> Script {
-    let go = go.clone();
-    script(move |conn, _| {
-        conn.wait(&go)?;
-        conn.answer(200, "application/json", script::completion("cc-1", "ok", "stop", 9, 1))?;
-        Ok(Then::KeepAlive)
-    })
-}
 
 /// Answers whole after `time`.
 fn after(time: Duration) -> Script {

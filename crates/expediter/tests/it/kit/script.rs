@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::replica::{Conn, Gone, Request, Script, Then};
+use super::wait::Signal;
 
 /// A script from a closure; saves the caller the `Arc` and the types.
 pub fn script(run: impl Fn(&mut Conn, &Request) -> Result<Then, Gone> + Send + Sync + 'static) -> Script {
@@ -32,6 +33,16 @@ pub fn error_body(status: u16, kind: &str, message: &str) -> String {
 pub fn raw(bytes: impl Into<Vec<u8>>, then: Then) -> Script {
     let bytes = bytes.into();
     script(move |conn, _| conn.send(&bytes).map(|()| then))
+}
+
+/// A whole answer once `go` is raised.
+pub fn held(go: &Signal) -> Script {
+    let go = go.clone();
+    script(move |conn, _| {
+        conn.wait(&go)?;
+        conn.answer(200, "application/json", completion("cc-1", "ok", "stop", 9, 1))?;
+        Ok(Then::KeepAlive)
+    })
 }
 
 /// Nothing at all until the peer closes.
